@@ -1,5 +1,5 @@
-//! Admission: decides which hints of a session's processes reach the prefetcher, and which processes
-//! have shadows.
+//! Admission: decides which hints of a session's processes reach the prefetcher, and which
+//! processes have shadows.
 //!
 //! | module | what it does |
 //! |---|---|

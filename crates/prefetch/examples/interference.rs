@@ -1,14 +1,13 @@
-//! What prefetching does to a reader that nobody prefetches for, and what it achieves, on storage of
-//! four kinds.
+//! Effect of prefetching on a reader without prefetches, and its gain, on storage of four kinds.
 //!
 //! `cargo run --release -p runahead-prefetch --example interference -- [DEVICE...]`
 //!
-//! with devices `spindle`, `spindles`, `cloud`, `share` (all, if none is named). Needs root, but for
-//! `share`, and 1 GiB in /dev/shm. For each device it prints
+//! with devices `spindle`, `spindles`, `cloud`, `share` (all, if none is named). Needs root, but
+//! for `share`, and 1 GiB in /dev/shm. For each device it prints
 //!
-//! - demand: latency of one thread's random reads of 4 KiB, alone, and while hints for random 64 KiB
-//!   of other files are carried out without pause; the limit found, most requests outstanding at the
-//!   device, and requests a second that it answered;
+//! - demand: latency of one thread's random reads of 4 KiB, alone, and while hints for random 64
+//!   KiB of other files are carried out without pause; the limit found, most requests outstanding
+//!   at the device, and requests a second that it answered;
 //! - files: how long 1,500 small files take that are hinted in random order;
 //! - exact: what 64 hints of 128 KiB at random places of a large file had the device asked for.
 
@@ -117,7 +116,7 @@ fn small(dir: &Path, n: u64) -> PathBuf {
     dir.join(format!("files/{n:04}"))
 }
 
-/// Nothing of the file is in memory.
+/// Drops the file from memory.
 fn cool(path: &Path) -> Result<(), Failure> {
     let file = File::open(path)?;
     file.sync_all()?;

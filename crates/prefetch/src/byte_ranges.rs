@@ -1,12 +1,12 @@
-//! Which bytes of one file one client wants, and which are being read.
+//! Byte ranges of one file that one client wants, and those that are being read.
 //!
-//! A *want* is a range that nobody reads yet; a *piece* is one that a worker cut off a want and is
-//! reading. Wants that touch are joined, so that a program's small reads become large ones; what a
-//! new hint shares with a piece, or with a want that is partly read, is not asked for twice. A
+//! A *want* is a range that no worker reads yet; a *piece* is one that a worker cut off a want and
+//! is reading. Wants that touch are joined, so that a program's small reads become large ones; what
+//! a new hint shares with a piece, or with a want that is partly read, is not asked for twice. A
 //! *group* is what one completion reports: one hint, or several that were joined. It has the most
-//! urgent priority and the newest run of them all. What a hint shares with another group is reported
-//! with that group; log keys wait for both. What a worker reads for one client is a piece for every
-//! other client that wants it, too ([`Ranges::claim`]).
+//! urgent priority and the newest run of them all. What a hint shares with another group is
+//! reported with that group; log keys wait for both. What a worker reads for one client is a piece
+//! for every other client that wants it, too ([`Ranges::claim`]).
 //!
 //! Invariant: wants and pieces are disjoint, and a group lives as long as it has parts (wants and
 //! pieces); `check` in the tests states it in code.
@@ -32,7 +32,7 @@ struct Piece {
     group: u64,
 }
 
-/// What one completion reports.
+/// Hints that one completion reports.
 pub(crate) struct Group {
     pub tag: Tag,
     /// Wants and pieces that belong to it.
@@ -43,7 +43,7 @@ pub(crate) struct Group {
     pub failed: bool,
 }
 
-/// What became of a range that was added.
+/// Result of adding a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Added {
     New,
@@ -51,7 +51,7 @@ pub(crate) enum Added {
     Known,
 }
 
-/// See the module's text.
+/// Wants and pieces of one client in one file.
 #[derive(Default)]
 pub(crate) struct Ranges {
     wants: BTreeMap<u64, Want>,
@@ -167,7 +167,7 @@ impl Ranges {
         shelf.insert(want.rank, Item::Data(start));
     }
 
-    /// What of `span` is neither wanted nor being read.
+    /// Returns the parts of `span` that are neither wanted nor being read.
     fn gaps(&self, span: &Range<u64>) -> Vec<Range<u64>> {
         let mut taken: Vec<_> = self.pieces_at(span).map(|(start, p)| (start, p.end)).collect();
         taken.extend(self.wants_at(span, false).into_iter().map(|s| (s, self.wants[&s].end)));
@@ -186,7 +186,7 @@ impl Ranges {
         gaps
     }
 
-    /// Who wants the range that starts at `start`, if it is wanted.
+    /// Returns the tag of the want that starts at `start`.
     pub(crate) fn tag(&self, start: u64) -> Option<Tag> {
         self.wants.get(&start).map(|want| self.groups[&want.group].tag)
     }
@@ -213,7 +213,7 @@ impl Ranges {
         Some(start..end)
     }
 
-    /// A worker reads `range` for somebody: what of it is wanted here becomes pieces as well.
+    /// Turns the wanted parts of `range`, which a worker reads for another client, into pieces.
     pub(crate) fn claim(&mut self, range: &Range<u64>, shelf: &mut Shelf<'_>) {
         for start in self.wants_at(range, false) {
             let Some(want) = self.wants.remove(&start) else { continue };
@@ -235,7 +235,7 @@ impl Ranges {
         }
     }
 
-    /// Of `range`, which a worker was reading, the first `bytes` were read. The pieces that it
+    /// Notes that a worker has read the first `bytes` of `range`. Returns the pieces that `range`
     /// stands for here, and the groups of which they were the last parts.
     pub(crate) fn finish(
         &mut self,
@@ -289,7 +289,8 @@ impl Ranges {
         self.drop_where(|tag| tag.is_stale(before), shelf)
     }
 
-    /// Drops what waits under tags that are `unwanted`: the ranges that nobody wants any more, and groups that are settled by it.
+    /// Drops wants whose tags are `unwanted`. Returns the ranges that no hint wants any more, and
+    /// the groups that end by it.
     pub(crate) fn drop_where(
         &mut self,
         unwanted: impl Fn(&Tag) -> bool,

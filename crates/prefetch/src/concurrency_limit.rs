@@ -1,54 +1,54 @@
-//! How many reads to have in flight, from how long they take.
+//! Concurrency limit of a device: the number of reads in flight, from their latency.
 //!
 //! Storage serves some number of requests side by side (the heads of a disk, the channels of a
 //! drive, the servers behind a mount) and makes the others wait in line. Below that number one more
-//! request costs nobody anything; above it, each lengthens the wait of all, the target's own
-//! included. By Little's law (in flight = throughput × latency) the two regimes look different from
-//! outside: below, throughput grows with the number in flight and latency stays what it is; above,
-//! throughput stays and latency grows. So latency tells where we are, and nothing has to be known
-//! of the device.
+//! request costs no other request anything; above it, each lengthens the wait of all, the target's
+//! own included. By Little's law (in flight = throughput × latency) the two regimes look different
+//! from outside: below, throughput grows with the number in flight and latency stays what it is;
+//! above, throughput stays and latency grows. So latency tells where we are, and nothing has to be
+//! known of the device.
 //!
 //! How much queueing is too much? TIP, and after it Fraser & Chang (2003, section 4.1.3), send a
 //! prefetch to a disk only while at most one request is outstanding there: a normal request then
 //! finds at most one other before it, and takes at most twice as long as on an idle disk. They knew
-//! the disks; we keep the same promise measured from above. While latency is within
-//! [`GROW_BELOW`] = 2 times its *base*, the limit grows; above [`SHRINK_ABOVE`] it is cut. This is
-//! the control law of TCP Vegas with requests in the place of packets, and the slow start is TCP's:
-//! multiplying each round (by four while latency is at its base, then by two) until it answers. (Their
+//! the disks; we keep the same promise measured from above. While latency is within [`GROW_BELOW`]
+//! = 2 times its *base*, the limit grows; above [`SHRINK_ABOVE`] it is cut. This is the control law
+//! of TCP Vegas with requests in the place of packets, and the slow start is TCP's: multiplying
+//! each round (by four while latency is at its base, then by two) until it answers. (Their
 //! *horizon* is another matter, and decided in [`crate::horizon`].)
 //!
-//! *The answer* may come within the round. At the start and after each multiplication, requests begin
-//! at every depth from few to many: if those that began deeper took longer, they queued, and how much
-//! longer says how many are served at a time (Little's law for each of them: its depth over its
-//! latency, times the base). The limit becomes twice that at once, before whatever else is in flight is
-//! multiplied. Without it, 16 requests that begin together on one spindle would be taken, by their
-//! quartile, for a device that is four times as slow.
+//! *The answer* may come within the round. At the start and after each multiplication, requests
+//! begin at every depth from few to many: if those that began deeper took longer, they queued, and
+//! how much longer says how many are served at a time (Little's law for each of them: its depth
+//! over its latency, times the base). The limit becomes twice that at once, before whatever else is
+//! in flight is multiplied. Without it, 16 requests that begin together on one spindle would be
+//! taken, by their quartile, for a device that is four times as slow.
 //!
 //! *Samples.* Only operations of at least [`INFORMATIVE`] count: faster ones were served from
 //! memory. Operations of different kinds (a lookup that walks cold directories; a long transfer)
 //! have different bases, so each [`Kind`] is compared with itself only, and each device has a limit
-//! of its own ([`crate::device_limits`]). Both the base and the
-//! latency compared with it are the lower quartile of a round, which neither stragglers nor half
-//! cached operations move much. A sample that began before its round, or while more than the limit
-//! was in flight, tells of an earlier limit and is left out. A read beside another of late ([`recent_reads`]) needs a
-//! tenth of what others do where heads move: it tells how long the queue is, and nothing of the base.
+//! of its own ([`crate::device_limits`]). Both the base and the latency compared with it are the
+//! lower quartile of a round, which neither stragglers nor half cached operations move much. A
+//! sample that began before its round, or while more than the limit was in flight, tells of an
+//! earlier limit and is left out. A read beside another of late ([`recent_reads`]) needs a tenth of
+//! what others do where heads move: it tells how long the queue is, and nothing of the base.
 //!
 //! *Rounds.* A round ends after about half as many samples as the limit (within [`ROUND`]), that is
 //! one to two latencies; then one decision is taken. No growth unless the limit was nearly reached:
 //! an unused limit says nothing.
 //!
 //! *The base* is the smallest quartile seen, with two ways to rise again, for devices change speed:
-//! - if two cuts in a row did not bring latency down, it is not our queue that makes it: the present
-//!   latency becomes the base (and growth begins anew);
-//! - if latency has not come near the base for [`BASE_LIFE`], or less at the floor, a *drain* round with
-//!   [`DRAIN_LIMIT`] in flight measures it afresh, as BBR does; without it, a queue of our own
+//! - if two cuts in a row did not bring latency down, it is not our queue that makes it: the
+//!   present latency becomes the base (and growth begins anew);
+//! - if latency has not come near the base for [`BASE_LIFE`], or less at the floor, a *drain* round
+//!   with [`DRAIN_LIMIT`] in flight measures it afresh, as BBR does; without it, a queue of our own
 //!   making would slowly be taken for the device's nature.
 //!
-//! *Uneven queues.* Where data lie on several spindles, most of what is in flight may be in line at one of
-//! them, and those that end are of the others, early and many: the quartile sees no queue. The mean
-//! latency of all does, those included that have not ended, and it need not wait for them: by Little's
-//! law it is what is in flight over what ends per time. Half of it, as a multiple of the base, counts as
-//! the round's latency if that is more.
+//! *Uneven queues.* Where data lie on several spindles, most of what is in flight may be in line at
+//! one of them, and those that end are of the others, early and many: the quartile sees no queue.
+//! The mean latency of all does, those included that have not ended, and it need not wait for them:
+//! by Little's law it is what is in flight over what ends per time. Half of it, as a multiple of
+//! the base, counts as the round's latency if that is more.
 //!
 //! On few processors, threads that wait for a processor lengthen the measured latency: the brake
 //! works for that resource as well.
@@ -77,32 +77,34 @@ pub(crate) const START: usize = 16;
 /// The limit never falls below this, except in a drain round: one in service and one that waits, so
 /// that the device does not idle from one to the next.
 const FLOOR: usize = 2;
-/// In flight while the base is measured afresh, from limits of at most [`FEW`] and from others.
+/// Requests in flight while the base is measured afresh: from limits of at most [`FEW`], and from
+/// others.
 const DRAIN_LIMIT: (usize, usize) = (1, 2);
 /// A limit that few servers explain.
 const FEW: usize = 8;
-/// A limit that one or two servers explain. There each request more is half a service time more for whoever else wants
-/// something, so less is needed to stop growth, and to cut.
+/// Limit that one or two servers explain. There each request more costs every other one half a
+/// service time, so growth stops, and cuts begin, at a smaller excess.
 const SOLE: usize = 4;
-/// So many samples show that it is no accident: where those that began together have said so, and where not.
+/// Samples that exclude chance: where requests that began together have shown it, and where not.
 const SOLE_SAMPLES: (u32, u32) = (8, 24);
 /// Times their base that these take then, at least.
 const BESIDE: f64 = 1.6;
-/// In flight when it is measured a second time whether requests are served one at a time.
+/// Requests in flight when the number of servers is measured a second time.
 const AGAIN: usize = 8;
-/// With fewer served at a time there is one, measured as well as can be.
+/// Number of servers below which there is one, measured as well as can be.
 const ONE_AT_A_TIME: f64 = 1.7;
 /// The multiples of the base for those: growth below, cut above.
 const SOLE_LAW: (f64, f64) = (1.75, 2.25);
-/// A limit of at most the first is for a device that has to move heads, until it is more than the second: in between a
-/// settled limit goes up and down, and what is read in which order is not to change with it.
+/// A limit of at most the first is for a device that has to move heads, until it is more than the
+/// second: in between a settled limit goes up and down, and what is read in which order is not to
+/// change with it.
 const NARROW: (usize, usize) = (32, 96);
-/// So does a device, whatever its limit, that takes a quarter of its base for one in so many of the reads of a round, as these
-/// lie beside others.
+/// A device also counts as seeking, whatever its limit, if one in this many of a round's reads took
+/// at most a quarter of the base latency: those were adjacent.
 const CONTINUED: usize = 8;
-/// What is left of a base at least, each time that it is lowered by such reads: maybe the device has become faster.
+/// Factor by which such reads lower a base at most, each time: maybe the device has become faster.
 const SLOWLY: f64 = 0.875;
-/// How many times as long as the base operations take on average that do not queue: they differ.
+/// Multiple of the base that operations without a queue take on average: they differ.
 const SPREAD: f64 = 2.0;
 /// Long reads are slow if they take so many times as long as others.
 const SLOW_LONG_READ: u32 = 2;
@@ -112,39 +114,41 @@ const ROUND: (usize, usize) = ((QUORUM - 1) * KINDS + 1, 32);
 const GROW_BELOW: f64 = 2.0;
 /// Multiple of the base from which the limit is cut.
 const SHRINK_ABOVE: f64 = 3.0;
-/// Multiple of the base from which a drain round on a device of few servers shows that somebody else,
-/// the target first of all, has a request there most of the time: that is no reason to send more.
+/// Multiple of the base from which a drain round on a device of few servers shows that another
+/// program, the target first of all, has a request there most of the time. That is no reason to
+/// send more.
 const OTHERS: f64 = 1.5;
 /// Multiple of the base that confirms it.
 const CONFIRM_BELOW: f64 = 1.2;
-/// How long a base stands unconfirmed.
+/// Time for which an unconfirmed base is valid.
 const BASE_LIFE: Duration = Duration::from_secs(5);
-/// How long a base stands unconfirmed while the limit is at its floor: a base that a few half cached operations have set can
-/// hold it there. Each time that such a base proves right this is doubled.
+/// Validity of an unconfirmed base while the limit is at its floor: a base that a few half cached
+/// operations have set can hold it there. Each time that such a base proves right this time is
+/// doubled.
 const BASE_LIFE_AT_FLOOR: Duration = Duration::from_millis(250);
 
-/// See the module's text.
+/// Limit of one device.
 pub(crate) struct Limit {
     floor: usize,
     max: usize,
     limit: usize,
     /// Doubling, because latency has not answered yet.
     slow_start: bool,
-    /// Whether requests are served one at a time, as the first reads tell.
+    /// Test for a device that serves one request at a time, from the first reads.
     serial: Serial,
     /// Latency has answered before: what is tried again is tried more slowly.
     answered: bool,
-    /// See [`Self::is_narrow`].
+    /// Result that [`Self::is_narrow`] returns.
     narrow: bool,
     recent: Recent,
-    /// Of this round, reads beside others that took a quarter of the base at most.
+    /// Reads of this round beside others that took at most a quarter of the base.
     continued: usize,
-    /// How many requests are served at a time, where those that began together have told.
+    /// Number of servers, where requests that began together have shown it.
     servers: Option<f64>,
-    /// One burst has looked as if one request were served at a time.
+    /// True if one burst has looked as if one request were served at a time.
     suspected: bool,
-    /// While the limit is one that one or two servers explain: samples that began beside another, and how many times
-    /// their base these took, decayed.
+    /// While the limit is one that one or two servers explain: samples that began beside another,
+    /// and how many times their base these took, decayed.
     beside: (u32, f64),
     tracks: [Track; KINDS],
     round_began: Duration,
@@ -153,11 +157,11 @@ pub(crate) struct Limit {
     tells: bool,
     /// Most in flight when a sample of this round began.
     round_peak: usize,
-    /// All that ended in this round, whenever it began.
+    /// Operations that ended in this round, whenever they began.
     flow: Flow,
     /// When latency was last near its base.
     confirmed: Duration,
-    /// See [`BASE_LIFE_AT_FLOOR`].
+    /// Present value of [`BASE_LIFE_AT_FLOOR`].
     life_at_floor: Duration,
     /// The limit to return to after a drain round.
     draining: Option<usize>,
@@ -204,8 +208,8 @@ impl Limit {
         self.narrow
     }
 
-    /// One request is served at a time: what is read ahead is read in place of what the target wants, and takes
-    /// it from the place that it is at.
+    /// True if one request is served at a time: a read ahead delays what the target wants, and
+    /// moves the head away from its place.
     pub(crate) fn is_sole(&self) -> bool {
         let measured = self.servers.is_some_and(|servers| servers < ONE_AT_A_TIME);
         let (samples, times) = self.beside;
@@ -222,7 +226,8 @@ impl Limit {
         self.answered
     }
 
-    /// For a device that is taken to serve one request at a time, until it is measured.
+    /// Creates the limit of a device that is taken to serve one request at a time, until it is
+    /// measured.
     pub(crate) fn sole(max: usize) -> Self {
         let limit = FLOOR.min(max.max(1));
         let (servers, beside) = (Some(1.0), (SOLE_SAMPLES.0, 2.0 * BESIDE));
@@ -292,7 +297,7 @@ impl Limit {
     /// The first reads have told how requests are served.
     fn open(&mut self) {
         if self.serial.served() == Served::SideBySide {
-            // (Rounds may have answered before.)
+            // Rounds may have answered before.
             if !self.answered {
                 self.limit = self.limit.max(START.min(self.max));
             }
@@ -305,8 +310,8 @@ impl Limit {
         }
     }
 
-    /// Two that are under way at once take twice as long each where one is served at a time, and as long as ever where
-    /// something else made them slow: a lock, a processor.
+    /// Two that are under way at once take twice as long each where one is served at a time, and as
+    /// long as ever where something else made them slow: a lock, a processor.
     fn note_beside(&mut self, sample: &Sample, in_flight: usize) {
         if self.limit > SOLE || self.slow_start {
             self.beside = (0, 0.0);
@@ -320,7 +325,8 @@ impl Limit {
         }
     }
 
-    /// What one request takes that waits for no other, as far as it is known, and how many to have.
+    /// Returns the latency of a request that waits for no other, as far as it is known, and the
+    /// number to have in flight.
     pub(crate) fn speed(&self) -> Speed {
         let sweep = if self.is_narrow() { WINDOW } else { 0 };
         let of = |kind: Kind| self.tracks[kind as usize].base;
@@ -331,16 +337,16 @@ impl Limit {
         }
     }
 
-    /// A read of several chunks takes much longer than another operation, so that whoever has to wait
-    /// for one is better off with shorter ones.
+    /// True if a read of several chunks takes much longer than another operation, so that a program
+    /// which waits for one gains from shorter ones.
     pub(crate) fn is_long_read_slow(&self) -> bool {
         let of = |kind: Kind| self.tracks[kind as usize].base;
         let short = of(Kind::Read).or(of(Kind::Lookup));
         matches!((of(Kind::LongRead), short), (Some(long), Some(short)) if long > SLOW_LONG_READ * short)
     }
 
-    /// If requests of some kind queued in this round: how many are served at a time, which kind, and
-    /// its base.
+    /// If requests of some kind queued in this round: how many are served at a time, which kind,
+    /// and its base.
     fn queued(&mut self) -> Option<(f64, usize, Duration)> {
         let most = (0..KINDS).max_by_key(|&kind| self.tracks[kind].samples.len())?;
         let (at_a_time, base) = self.tracks[most].queued()?;
@@ -412,14 +418,14 @@ impl Limit {
         }
     }
 
-    /// In this round reads have continued others, which only heads do faster.
+    /// True if reads of this round have continued others faster than only heads do.
     fn has_continued(&self) -> bool {
         self.continued > 0 && CONTINUED * self.continued >= self.round_samples
     }
 
-    /// The round's latency as a multiple of the base, all operations taken together: those that take
-    /// long say more than those that do not, which are soon doubled by chance.
-    /// Lowers bases that were beaten.
+    /// The round's latency as a multiple of the base, all operations taken together: those that
+    /// take long say more than those that do not, which are soon doubled by chance. Lowers bases
+    /// that were beaten.
     fn ratio(&mut self) -> f64 {
         let (mut all, mut bases) = (0.0, 0.0);
         let any = !self.answered || self.limit > NARROW.1;
@@ -479,8 +485,8 @@ impl Limit {
         self.limit = cut;
     }
 
-    /// In this round some operation took about its base. If none did, the base is wrong: nobody else has a request there all
-    /// of the time.
+    /// True if some operation of this round took about its base. If none did, the base is wrong: no
+    /// other program has a request there all of the time.
     fn some_near(&self) -> bool {
         self.tracks.iter().any(|track| track.least().is_some_and(|least| least < OTHERS))
     }

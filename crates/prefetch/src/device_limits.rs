@@ -5,16 +5,17 @@
 //! counts for a device of its own, "unknown", whose limit stays at its start; mostly the nearest
 //! directory tells ([`crate::fair_queue`]).
 //!
-//! *The bound.* A read that the target makes itself waits behind what the device has in flight. While a
-//! limit is settled, latency on its device is mostly within two to three times its base (see
-//! [`crate::concurrency_limit`]), so a demand read waits for at most about two prefetches per request that the
-//! device serves at a time: Fraser & Chang (2003, section 4.1.3) let one wait for one that was in
-//! service. Before a device has answered for the first time there are at most
-//! [`START`](crate::concurrency_limit::START) requests in flight on it. And a prefetch is one transfer
-//! of at most [`PIECE_BYTES`], or of a chunk where the longer one takes more than twice as long.
+//! *The bound.* A read that the target makes itself waits behind what the device has in flight.
+//! While a limit is settled, latency on its device is mostly within two to three times its base
+//! (see [`crate::concurrency_limit`]), so a demand read waits for at most about two prefetches per
+//! request that the device serves at a time: Fraser & Chang (2003, section 4.1.3) let one wait for
+//! one that was in service. Before a device has answered for the first time there are at most
+//! [`START`](crate::concurrency_limit::START) requests in flight on it. And a prefetch is one
+//! transfer of at most [`PIECE_BYTES`], or of a chunk where the longer one takes more than twice as
+//! long.
 //!
-//! *Sharing.* Threads are bounded for all devices together. A device that does not answer (a server that
-//! is gone) must not take them all, so an eighth of them is not to be had by one device alone.
+//! *Sharing.* Threads are bounded for all devices together. A device that does not answer (a server
+//! that is gone) must not take them all, so an eighth of them is not to be had by one device alone.
 //!
 //! Invariant: what is in flight on a device never exceeds what its limit was when the last of it
 //! began, nor the total the bound on threads; a device in use is not forgotten.
@@ -49,7 +50,7 @@ struct Device {
     quick: u64,
 }
 
-/// See the module's text.
+/// Limits of all devices.
 pub(crate) struct Limits {
     devices: HashMap<Home, Device>,
     in_flight: usize,
@@ -88,9 +89,9 @@ impl Limits {
         device
     }
 
-    /// How many more of `tier` may be begun on `home` now. Guesses leave a quarter of the limit free
-    /// for hints that may come while they are under way: no more, or the limit would never be nearly
-    /// reached, and so never grow. What is beyond the horizon leaves half of it.
+    /// Returns the jobs of `tier` that may still begin on `home` now. Guesses leave a quarter of
+    /// the limit free for hints that may come meanwhile: not more, or the limit would never be
+    /// nearly reached, and so never grow. Hints beyond the horizon leave half of it.
     pub(crate) fn room(&self, home: Home, tier: Tier) -> usize {
         let limit = self.current_on(home);
         let limit = match tier {
@@ -102,7 +103,7 @@ impl Limits {
         free.min(self.free())
     }
 
-    /// How many more may be begun on all devices together.
+    /// Returns the jobs that may still begin on all devices together.
     pub(crate) fn free(&self) -> usize {
         self.max.saturating_sub(self.in_flight)
     }
@@ -140,7 +141,7 @@ impl Limits {
         device.in_flight
     }
 
-    /// One has ended.
+    /// Notes that a job has ended.
     pub(crate) fn end(&mut self, home: Home) {
         let device = self.devices.get_mut(&home).filter(|device| device.in_flight > 0);
         device.expect("a job that ends has begun").in_flight -= 1;
@@ -166,7 +167,7 @@ impl Limits {
         known.max_by_key(|device| device.waits).filter(|device| device.waits > 0)
     }
 
-    /// Whether `device` serves one request at a time.
+    /// True if `device` serves one request at a time.
     pub(crate) fn is_sole_on(&self, device: DeviceNumber) -> bool {
         self.devices.get(&Some(device)).is_some_and(|device| device.limit.is_sole())
     }
@@ -176,8 +177,8 @@ impl Limits {
         self.most_waited_for().is_some_and(|device| device.limit.is_sole())
     }
 
-    /// `device` serves a third of all requests, at least, in less time than whoever waits for them could gain: those that
-    /// take longer have queued.
+    /// True if `device` serves at least a third of all requests in less time than a waiting program
+    /// could gain: those that take longer have queued.
     pub(crate) fn is_quick(&self, device: DeviceNumber) -> bool {
         /// Requests that tell.
         const ENOUGH: u64 = 3;
@@ -185,13 +186,13 @@ impl Limits {
         self.devices.get(&Some(device)).is_some_and(is_quick)
     }
 
-    /// What a request takes there that waits for no other, if that is known.
+    /// Returns the latency of a request that waits for no other, if it is known.
     pub(crate) fn service(&self) -> Option<Duration> {
         let service = self.most_waited_for()?.limit.speed().service;
         (service > Duration::ZERO).then_some(service)
     }
 
-    /// Whether each device that has been measured serves one request at a time.
+    /// Returns each measured device, with true if it serves one request at a time.
     pub(crate) fn measured(&self) -> Vec<(DeviceNumber, bool)> {
         let known = self.devices.iter().filter(|(_, device)| device.limit.has_answered());
         known.filter_map(|(home, device)| Some(((*home)?, device.limit.is_sole()))).collect()
@@ -203,19 +204,19 @@ impl Limits {
         self.device(Some(device)).limit = limit;
     }
 
-    /// What is known of devices that serve one request at a time is to be measured again.
+    /// Has devices that serve one request at a time measured again.
     pub(crate) fn forget_sole(&mut self) {
         let most = self.most_of_one();
         let sole = self.devices.values_mut().filter(|device| device.limit.is_sole());
         sole.for_each(|device| device.limit = Limit::new(most));
     }
 
-    /// Whether few requests are served side by side on `home`.
+    /// True if `home` serves few requests side by side.
     pub(crate) fn is_narrow(&self, home: Home) -> bool {
         self.devices.get(&home).is_some_and(|device| device.limit.is_narrow())
     }
 
-    /// How fast `home` is.
+    /// Returns the measured speed of `home`.
     pub(crate) fn speed(&self, home: Home) -> Speed {
         self.devices.get(&home).map(|device| device.limit.speed()).unwrap_or_default()
     }
@@ -223,7 +224,7 @@ impl Limits {
     /// Bytes to read at a time on `home`, so that no demand read waits long for one prefetch.
     pub(crate) fn piece(&self, home: Home) -> u64 {
         let long = self.devices.get(&home).is_some_and(|device| device.limit.is_long_read_slow());
-        // (Pages of memory are fetched one after the other.)
+        // Pages of memory are fetched one after the other.
         if long || home == Some(MEMORY) { CHUNK_BYTES } else { PIECE_BYTES }
     }
 }
@@ -241,7 +242,7 @@ mod tests {
         Sample { kind, device, part, began, latency }
     }
 
-    /// As much as may be begins at once, and ends at once.
+    /// Begins as many jobs as the limit allows, and ends them at once.
     fn wave(limits: &mut Limits, home: Home, latency: Duration) {
         limits.uses += 1;
         let began = Duration::from_secs(limits.uses);
@@ -277,7 +278,7 @@ mod tests {
         assert!(!limits.is_quick((8, 0)));
     }
 
-    /// What begins together ends one after the other, `at_a_time`.
+    /// Begins jobs together, which end one after the other, `at_a_time`.
     fn queue(limits: &mut Limits, home: Home, at_a_time: u32) {
         limits.uses += 1;
         let began = Duration::from_secs(limits.uses);

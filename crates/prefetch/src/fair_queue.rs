@@ -1,18 +1,18 @@
-//! Whose turn it is.
+//! Fair queueing: selects the client that is served next on a device.
 //!
 //! Every client has a *lane*, with a *track* for each device: the ordered set of all that waits for
 //! it there. Devices do not wait for each other: what is next is asked of each by itself
 //! ([`Lanes::heads`]), and the caller says which of them has room. On one device, what some target
 //! waits for goes before everything else; then what shadows foresee within the horizon; then what
-//! they foresee beyond it; then guesses. Within each of these tiers clients share: each track has an
-//! account of what was served to it, and the one that was served least is next (start-time fair
+//! they foresee beyond it; then guesses. Within each of these tiers clients share: each track has
+//! an account of what was served to it, and the one that was served least is next (start-time fair
 //! queueing). A track that was empty starts level with the others, so that idling earns nothing.
 //!
 //! The device of a path is not known before it was looked up: until then it is that of the nearest
 //! directory whose device is ([`device_map`]).
 //!
 //! Items of a path that a worker is looking up are *parked*: that worker serves them as soon as it
-//! knows what the path names, so nobody else may take them.
+//! knows what the path names, so no other worker may take them.
 //!
 //! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
 //! holds the part it stands for; [`Shelf`] is the only way to change either. `turns` holds every
@@ -33,7 +33,7 @@ use client_queue::Lane;
 pub(crate) use client_queue::Reach;
 use device_map::Whereabouts;
 
-/// What is first on a device.
+/// First item of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub home: Home,
@@ -42,7 +42,7 @@ pub(crate) struct Head {
     pub waiting: usize,
 }
 
-/// All tracks of one device.
+/// Tracks of one device.
 #[derive(Default)]
 struct Device {
     turns: BTreeSet<(Tier, u64, ClientId)>,
@@ -52,7 +52,7 @@ struct Device {
     speed: Speed,
 }
 
-/// See the module's text.
+/// Queues of all clients.
 #[derive(Default)]
 pub(crate) struct Lanes {
     lanes: HashMap<ClientId, Lane>,
@@ -74,12 +74,12 @@ impl Lanes {
         debug_assert!(lane.is_none_or(|lane| lane.is_empty()));
     }
 
-    /// All clients.
+    /// Returns the clients.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
         self.lanes.keys().copied().collect()
     }
 
-    /// What is first on each device, where anything may be served.
+    /// Returns the first item of each device that may be served.
     pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
         self.devices.iter().filter_map(|(&home, device)| {
             let &(tier, ..) = device.turns.first()?;
@@ -99,15 +99,15 @@ impl Lanes {
         Some(self.devices.get(&home)?.turns.first()?.0)
     }
 
-    /// Whose turn it is on `home`, and what is first there.
+    /// Returns the client whose turn it is on `home`, with its first item.
     pub(crate) fn first_at(&self, home: Home) -> Option<(ClientId, EntryId, Item)> {
         let &(_, _, client) = self.devices.get(&home)?.turns.first()?;
         let (_, id, item) = *self.lanes.get(&client)?.tracks.get(&home)?.set.first()?;
         Some((client, id, item))
     }
 
-    /// What could be taken now for one client on `home`, in order; only what is within its horizon
-    /// if the first is.
+    /// Returns the items of one client on `home` that could be taken now, in order. If the first is
+    /// within the horizon, only those within it.
     pub(crate) fn of(
         &self,
         client: ClientId,
@@ -145,7 +145,7 @@ impl Lanes {
         }
     }
 
-    /// All that has something for `client`.
+    /// Returns the owners that have items for `client`.
     pub(crate) fn members(&self, client: ClientId) -> Vec<EntryId> {
         let lane = self.lanes.get(&client).into_iter();
         let mut all: Vec<_> = lane.flat_map(|lane| lane.members.keys().copied()).collect();
@@ -164,7 +164,7 @@ impl Lanes {
         self.place(client, home);
     }
 
-    /// What is to be served next for `client` on `home`, as it was planned.
+    /// Returns the planned items of `client` on `home`.
     pub(crate) fn plan(
         &mut self,
         client: ClientId,
@@ -173,7 +173,7 @@ impl Lanes {
         Some(&mut self.lanes.get_mut(&client)?.tracks.get_mut(&home)?.plan)
     }
 
-    /// How far ahead of its target what `client` foresees may be served from now on.
+    /// Sets how far ahead of its target hints of `client` may be served.
     pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
         let Some(lane) = self.lanes.get_mut(&client) else { return };
         if lane.reach.map(|reach| reach.compute) != reach.map(|reach| reach.compute) {
@@ -185,7 +185,7 @@ impl Lanes {
         homes.into_iter().for_each(|home| self.place(client, home));
     }
 
-    /// How fast `home` has been measured to be.
+    /// Sets the measured speed of `home`.
     pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
         let device = self.devices.entry(home).or_default();
         if device.speed != speed {
@@ -212,7 +212,8 @@ impl Lanes {
         Shelf { lanes: self, client, entry, home: home.flatten(), parked }
     }
 
-    /// Puts a track where it belongs after its first item, its account or its reach may have changed.
+    /// Puts a track where it belongs after its first item, its account or its reach may have
+    /// changed.
     fn place(&mut self, client: ClientId, home: Home) {
         let Some(lane) = self.lanes.get(&client) else { return };
         let reach = self.reach(lane, home);

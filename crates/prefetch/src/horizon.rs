@@ -1,22 +1,22 @@
 //! How far ahead of the target a hint is worth acting on.
 //!
 //! TIP's *prefetch horizon* (Patterson et al.; Chang 2001, section 2.2.3.1; Fraser & Chang 2003,
-//! section 4.1.3) is the number of accesses after which fetching sooner brings nothing: what is asked
-//! for while the target still has `service / compute` accesses to make is there when it comes. TIP
-//! assumed storage that serves any number of requests at once. Where it serves `parallel` at a
-//! time and the target is faster than that, the storage is what the target waits for, and what counts
-//! is that it never idles: as many accesses ahead as it serves side by side. So the horizon is the
-//! larger of the two, times [`MARGIN`]. Where heads have to be moved, such a target gains from order as
-//! well: the more hints there are to choose from, the fewer seeks. There a whole sweep
-//! ([`crate::request_queue`]) is within the horizon.
+//! section 4.1.3) is the number of accesses after which fetching sooner brings nothing: what is
+//! asked for while the target still has `service / compute` accesses to make is there when it
+//! comes. TIP assumed storage that serves any number of requests at once. Where it serves
+//! `parallel` at a time and the target is faster than that, the storage is what the target waits
+//! for, and what counts is that it never idles: as many accesses ahead as it serves side by side.
+//! So the horizon is the larger of the two, times [`MARGIN`]. Where heads have to be moved, such a
+//! target gains from order as well: the more hints there are to choose from, the fewer seeks. There
+//! a whole sweep ([`crate::request_queue`]) is within the horizon.
 //!
 //! *Cost and benefit.* Within the horizon a hint has a benefit, a stall less, and waits for nothing
 //! but its place in line. Beyond it there is none to be had by acting now, and there are two costs:
-//! memory that is occupied for longer, and delay for what comes up meanwhile. The first is bounded by
-//! the client's budget, which nothing but a demand may exceed. The second is nothing where the
-//! storage idles: then hints beyond the horizon are acted on, too, as long as they leave half of the
-//! limit free, so that what becomes near finds room at once. They pay when the target's
-//! pace was measured wrong, or changes.
+//! memory that is occupied for longer, and delay for what comes up meanwhile. The first is bounded
+//! by the client's budget, which nothing but a demand may exceed. The second is nothing where the
+//! storage idles: then hints beyond the horizon are acted on, too, as long as they leave half of
+//! the limit free, so that what becomes near finds room at once. They pay when the target's pace
+//! was measured wrong, or changes.
 
 use std::time::Duration;
 
@@ -29,21 +29,21 @@ pub(crate) const WINDOW: usize = 2048;
 /// Compute times below this are not believed: a horizon is no use beyond any real queue.
 const COMPUTE_MIN: Duration = Duration::from_micros(1);
 
-/// What the horizon of a target on a device is computed from.
+/// Inputs of the horizon of a target on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Horizon {
-    /// What one request takes that waits for no other.
+    /// Latency of a request that waits for no other.
     pub service: Duration,
     /// Requests that are usefully in flight at a time, as measured.
     pub parallel: usize,
-    /// What the target computes from one access to the next, its stalls not counted.
+    /// Computing time of the target from one access to the next, without its stalls.
     pub compute: Duration,
     /// Hints from which to choose an order, where that saves time: 0 where nothing seeks.
     pub sweep: usize,
 }
 
 impl Horizon {
-    /// How many accesses ahead of the target hints are worth acting on; at least 1.
+    /// Returns the accesses ahead of the target at which hints are worth acting on; at least 1.
     pub fn accesses(&self) -> u64 {
         let compute = self.compute.max(COMPUTE_MIN);
         let hides = self.service.as_nanos().div_ceil(compute.as_nanos());
@@ -58,13 +58,14 @@ impl Horizon {
 /// A client's target, as far as the scheduler is concerned; see [`crate::Client::set_pace`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// What the target computes from one access to the next, its stalls not counted.
+    /// Computing time of the target from one access to the next, without its stalls.
     pub compute: Duration,
-    /// Bytes that may have been read, or be under way, for accesses that the target has not made yet.
+    /// Bytes that may have been read, or be under way, for accesses that the target has not made
+    /// yet.
     pub budget: u64,
 }
 
-/// How fast a device is.
+/// Speed of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Speed {
     pub service: Duration,
@@ -73,7 +74,7 @@ pub(crate) struct Speed {
 }
 
 impl Default for Speed {
-    /// Of a device of which nothing is known: a wide and slow one, of which most can be gained.
+    /// Speed of an unknown device: wide and slow, where most can be gained.
     fn default() -> Self {
         Speed { service: Duration::from_millis(10), parallel: 64, sweep: 0 }
     }

@@ -12,12 +12,12 @@
 //! what they say of their libraries ([`Reader::bytes`]).
 //!
 //! Invariant: nothing is ever opened but directories and regular files of file systems that store
-//! files, and the page map of a process whose memory is swapped out (`memory`). In what else the kernel makes up
-//! (`/proc`, `/sys`, ...) a read can have any effect.
+//! files, and the page map of a process whose memory is swapped out (`memory`). In what else the
+//! kernel makes up (`/proc`, `/sys`, ...) a read can have any effect.
 //!
 //! What remains visible, as with any reader: opens and reads can be watched (inotify, fanotify), a
-//! lease that a stranger has on the file is broken, and walking a path follows symbolic links, which sets their access
-//! times, and mounts automount points in the *middle* of it.
+//! lease that a stranger has on the file is broken, and walking a path follows symbolic links,
+//! which sets their access times, and mounts automount points in the *middle* of it.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -53,11 +53,12 @@ pub use swapped_memory::memory_path;
 pub(crate) use device_filesystems::{Device, Devices};
 pub(crate) use seek_order::{Line, Turn};
 
-/// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be in the page
-/// cache and then ignored.
+/// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be
+/// in the page cache and then ignored.
 const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
 
-/// Bytes of a worker's scratch memory for entries of directories: what C libraries ask for at a time.
+/// Bytes of a worker's scratch memory for entries of directories: what C libraries ask for at a
+/// time.
 const LISTING_BYTES: usize = 32 << 10;
 
 /// The least bytes that any page has.
@@ -80,7 +81,8 @@ impl Clock {
         Clock { origin, samples: Vec::new(), requests: 0, processor: Duration::ZERO }
     }
 
-    /// What this thread has used since that was last asked, all that it did between operations included.
+    /// Returns the resources that this thread has used since the last call, including its work
+    /// between operations.
     pub(crate) fn take_used(&mut self) -> Used {
         let now = Usage::now().processor;
         let before = std::mem::replace(&mut self.processor, now);
@@ -120,8 +122,8 @@ impl Clock {
         let is_counted = device.is_none_or(|(major, _)| major != 0);
         let has_asked = !is_counted || after.blocks != before.blocks;
         self.requests += u64::from(has_asked);
-        // What took long without sleeping waited for a processor, and would pass for fast storage; so would what
-        // waited for the rest of another's request.
+        // What took long without sleeping waited for a processor, and would pass for fast storage;
+        // so would what waited for the rest of another's request.
         if has_asked && let Some(device) = device {
             self.samples.push(Sample { kind, device, part, began, latency });
         }
@@ -129,12 +131,12 @@ impl Clock {
     }
 }
 
-/// What this thread has used (getrusage(2)).
+/// Resources that a thread has used (getrusage(2)).
 #[derive(Default)]
 struct Usage {
-    /// How often the thread has given up its processor to wait.
+    /// Times that the thread has given up its processor to wait.
     sleeps: i64,
-    /// What the thread has had read from block devices, in blocks of 512 bytes.
+    /// Blocks of 512 bytes that were read from block devices for the thread.
     blocks: i64,
     processor: Duration,
 }
@@ -154,7 +156,7 @@ impl Usage {
     }
 }
 
-/// What one worker reads with.
+/// Buffers and clock of one worker.
 pub(crate) struct Reader {
     pub clock: Clock,
     /// Always empty; its capacity is the buffer.
@@ -235,7 +237,8 @@ impl Reader {
         self.clock.time_on(Kind::Lookup, (0, 0..0), work, device)
     }
 
-    /// Reads a range of the regular file `node`; the bytes that are there. With a `turn` it begins then.
+    /// Reads a range of the regular file `node`; the bytes that are there. With a `turn` it begins
+    /// then.
     pub(crate) fn read(
         &mut self,
         node: &Node,
@@ -245,7 +248,7 @@ impl Reader {
     ) -> Result<u64> {
         let length = range.end - range.start;
         if let What::Memory(memory) = &node.what {
-            // (Page by page: of some of them the kernel has read ahead.)
+            // Page by page: the kernel has read ahead of some of them.
             let clock = &mut self.clock;
             memory.swapped(range, |page| {
                 clock.time_read(Kind::Read, (node, range), || memory.fetch(page))
@@ -254,14 +257,14 @@ impl Reader {
         }
         let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         if open.advise_only {
-            // (Nothing is waited for, so nothing is learned of the device.)
+            // The call waits for nothing, so nothing is learned of the device.
             self.clock.time_read(Kind::Read, (node, range), || advise(open, range));
             return Ok(length);
         }
         let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
         let scratch = &mut self.scratch;
-        // (A server has no order, and is asked by reading, during which nobody is to wait.)
+        // A server has no order. It is asked by reading, and no other worker may wait meanwhile.
         let turn = turn.filter(|_| !remote);
         let _ = turn.as_ref().map(Turn::wait);
         self.clock.time_read(kind, (node, range), || {
@@ -358,8 +361,8 @@ impl Reader {
         }
     }
 
-    /// Looks up the names of a batch, from their directory; errors are answers, too. After `each` it
-    /// is asked whether to go on; false if the rest was left.
+    /// Looks up the names of a batch, from their directory; errors are answers, too. After `each`
+    /// it is asked whether to go on; false if the rest was left.
     pub(crate) fn look_at_all(
         &mut self,
         batch: &Batch,
@@ -410,10 +413,10 @@ fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 
 /// Waits until `range` is in memory, whose reading has been started; the bytes that are there.
 ///
-/// Touches as little as it can, the ends of each chunk: the kernel takes a page that has been read twice, here and by
-/// the target, for one in use, and would keep it at the cost of others' (docs/design/prefetching-memory.md). Nor is anything
-/// copied, for which each worker would need a buffer. Where the start was refused or cut short, what is between is
-/// left to the target.
+/// Touches as little as it can, the ends of each chunk: the kernel takes a page that has been read
+/// twice, here and by the target, for one in use, and would keep it at the cost of others'
+/// (docs/design/prefetching-memory.md). Nor is anything copied, for which each worker would need a
+/// buffer. Where the start was refused or cut short, what is between is left to the target.
 fn await_ends(open: &Open, range: &Range<u64>) -> Result<u64> {
     let mut byte = [0u8; 1];
     let mut there = |at| loop {

@@ -62,10 +62,10 @@ pub use runahead_predict::{
     Completion, EXTEND_MAX_BYTES, HINT_MAX_BYTES, KIND_NAMES, LogSink, Sink,
 };
 
-/// How long [`Prefetcher::close`] waits for reads under way.
+/// Longest wait of [`Prefetcher::close`] for reads in flight.
 const CLOSE_GRACE: Duration = Duration::from_millis(50);
 
-/// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.
+/// The prefetcher. Dropping it is [`Prefetcher::close`] without waiting.
 pub struct Prefetcher {
     pool: Arc<worker_pool::Pool>,
 }
@@ -79,7 +79,8 @@ impl Prefetcher {
         Prefetcher { pool: Arc::new(worker_pool::Pool::new(options, Box::new(waited))) }
     }
 
-    /// Somebody whose hints go by names and runs of their own; `sink` is told what becomes of them.
+    /// Creates a client, whose hints have log keys and runs of their own. `sink` receives their
+    /// outcomes.
     pub fn client(&self, sink: Arc<dyn Sink>) -> Client {
         Client { pool: self.pool.clone(), core: self.pool.open_client(sink) }
     }
@@ -95,22 +96,25 @@ impl Prefetcher {
         self.pool.set_threads(most);
     }
 
-    /// Major and minor number of each device that has been measured, and whether it serves one request at a time.
+    /// Major and minor number of each device that has been measured, and whether it serves one
+    /// request at a time.
     pub fn measured(&self) -> Vec<((u32, u32), bool)> {
         self.pool.measured()
     }
 
-    /// The device of that major and minor number served one request at a time when it was measured before.
+    /// The device of that major and minor number served one request at a time when it was measured
+    /// before.
     pub fn expect_sole(&self, device: (u32, u32)) {
         self.pool.expect_sole(device);
     }
 
-    /// Whether `device` serves one request at a time, as far as is known.
+    /// True if `device` is known to serve one request at a time.
     pub fn is_sole(&self, device: (u32, u32)) -> bool {
         self.pool.is_sole(device)
     }
 
-    /// What is known of a device that serves one request at a time ([`PrefetchStats::sole`]) is forgotten.
+    /// Forgets what is known of a device that serves one request at a time
+    /// ([`PrefetchStats::sole`]).
     pub fn measure_again(&self) {
         self.pool.measure_again();
     }
@@ -120,7 +124,7 @@ impl Prefetcher {
         self.pool.queued()
     }
 
-    /// What has been done so far, for all clients there are and were.
+    /// Returns counts for all clients, also those that are gone.
     pub fn stats(&self) -> PrefetchStats {
         self.pool.stats()
     }
@@ -139,22 +143,22 @@ impl Drop for Prefetcher {
     }
 }
 
-/// One source of hints: a process, with the keys of its log and the numbers of its runs.
+/// A source of hints: a process, with the keys of its log and the numbers of its runs.
 ///
-/// Dropping it gives up all its hints, and nobody else's: what others want as well is read for
+/// Dropping it gives up all its hints, and no other client's: what others want as well is read for
 /// them. The dropping thread tells the sink to forget every key that is not settled, those too that
-/// a worker is just reading, and nobody tells it of these later. What may still be told after the
-/// drop has returned is what was settled before it: a worker whose read (or other step) had ended by
-/// then, and which is on its way to tell so, does. Each key is done or forgotten in the end, the
-/// sink may outlive its client for a moment, and it must own what it needs.
+/// a worker is just reading, and no worker tells it of these later. What may still be told after
+/// the drop has returned is what was settled before it: a worker whose read (or other step) had
+/// ended by then, and which is on its way to tell so, does. Each key is done or forgotten in the
+/// end, the sink may outlive its client for a moment, and it must own what it needs.
 pub struct Client {
     pool: Arc<worker_pool::Pool>,
     core: Arc<worker_pool::Core>,
 }
 
 impl Client {
-    /// Queues a hint, or merges it with what is there for its path. Never waits for storage. A record
-    /// that is no hint but a [`HintKind::Cancel`] is [`Client::cancel`].
+    /// Queues a hint, or merges it with what is there for its path. Never waits for storage. A
+    /// record that is no hint but a [`HintKind::Cancel`] is [`Client::cancel`].
     pub fn submit(&self, record: &Record<'_>) {
         if record.kind == HintKind::Cancel {
             self.cancel(record.header.run);
@@ -168,21 +172,21 @@ impl Client {
         self.pool.decline(&self.core, record);
     }
 
-    /// The process, or its shadow in `run`, takes back what it has disclosed by itself (see
-    /// [`HintKind::Cancel`]): gives up what of it nobody has started on. Returns how many hints that were.
+    /// Cancels what the process, or its shadow in `run`, has disclosed (see [`HintKind::Cancel`])
+    /// and no worker has begun. Returns the number of hints cancelled.
     pub fn cancel(&self, run: u32) -> usize {
         self.pool.cancel(&self.core, run)
     }
 
-    /// A shadow strayed: gives up what was hinted by this client's runs before `run` and nobody has
-    /// started on, except what the target itself waits for. Returns how many hints that were.
+    /// Drops the hints of this client's runs before `run`, as a shadow strayed: those that no
+    /// worker has begun, except demands of the target. Returns the number of hints dropped.
     pub fn drop_queued_before(&self, run: u32) -> usize {
         self.pool.drop_queued_before(&self.core, run)
     }
 
-    /// How fast the target computes, and how many bytes may be read ahead of it. Hints beyond the
-    /// [`Horizon`] that follows from it wait, unless the storage would idle; those that the budget has
-    /// no room for wait in any case. Before this is called, all hints are acted on as they come.
+    /// Sets the computing time of the target, and the bytes that may be read ahead of it. Hints
+    /// beyond the resulting [`Horizon`] wait, unless the storage would idle. Hints that the budget
+    /// has no room for always wait. Before the first call, all hints are acted on as they come.
     pub fn set_pace(&self, pace: Pace) {
         self.pool.set_pace(&self.core, pace);
     }
@@ -193,17 +197,18 @@ impl Client {
         self.pool.reached(&self.core, position);
     }
 
-    /// The target has waited `count` times more for something nobody foresaw, so long in all.
+    /// Adds `count` unforeseen waits of the target, which took `time` together.
     pub fn waited(&self, count: u64, time: Duration) {
         self.pool.waited(count, time);
     }
 
-    /// So many threads, of all processes, wait for storage at once.
+    /// Sets the number of threads, of all processes, that wait for storage at once.
     pub fn waiters(&self, count: u32) {
         self.pool.waiters(count);
     }
 
-    /// The target has waited for a processor for so long, as a part of what the prefetcher's workers used meanwhile.
+    /// The target has waited for a processor for so long, as a part of what the prefetcher's
+    /// workers used meanwhile.
     pub fn contended(&self, part: f64) {
         self.pool.contended(part);
     }

@@ -9,7 +9,7 @@ pub struct Options {
     /// target waits for them. One client gets four fifths of it at most, and less when others
     /// press, too.
     pub max_queued: usize,
-    /// What targets wait for is taken as evidence of what lies around it.
+    /// True if demands of targets are taken as evidence for guesses.
     pub guesses: bool,
     /// Guesses go into sibling directories that no target has entered.
     pub sibling_directories: bool,

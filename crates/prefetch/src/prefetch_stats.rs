@@ -29,8 +29,9 @@ pub struct PrefetchStats {
     pub links: u64,
     /// Pieces of files read.
     pub reads: u64,
-    /// Lookups, listings, links and reads that had a request of their own at the storage: what others have asked for, or
-    /// what lies in the same block, comes without. Some count more than once.
+    /// Lookups, listings, links and reads that had a request of their own at the storage: what
+    /// others have asked for, or what lies in the same block, comes without. Some count more than
+    /// once.
     pub requests: u64,
     /// Reads that had a request of their own at the storage.
     pub read_requests: u64,
@@ -38,7 +39,7 @@ pub struct PrefetchStats {
     pub bytes: u64,
     /// Files of programs that were looked into: the programs, their interpreters and libraries.
     pub programs: u64,
-    /// Files that nobody asked for, read because of what was read beside them.
+    /// Guessed files that were read, because of what was read beside them.
     pub guesses: u64,
     /// Guesses that were begun and that were used, by kind ([`KIND_NAMES`]).
     pub guessed: [(u64, u64); KIND_NAMES.len()],
@@ -56,30 +57,32 @@ pub struct PrefetchStats {
     pub limit: usize,
     /// Worker threads that exist now.
     pub threads: usize,
-    /// What waits now.
+    /// Parts of hints that wait now.
     pub queued: usize,
     /// Clients that there are now.
     pub clients: usize,
     /// The device that is waited for most serves one request at a time.
     pub sole: bool,
-    /// What a request takes there that waits for no other, if that is known.
+    /// Latency there of a request that waits for no other, if it is known.
     pub service: Option<Duration>,
 }
 
 impl PrefetchStats {
-    /// Of 1,024 operations with names those that had a request of their own, if there were any; at least 1.
+    /// Returns the part of operations with names that had a request of their own, in 1,024ths; at
+    /// least 1. `None` without operations.
     pub fn own_requests(&self) -> Option<u32> {
         let all = self.lookups + self.listings + self.links;
         part(self.requests.saturating_sub(self.read_requests), all)
     }
 
-    /// Of 1,024 reads, those that had a request of their own at the storage; none: nothing has been read.
+    /// Returns the part of reads that had a request of their own at the storage, in 1,024ths.
+    /// `None` without reads.
     pub fn own_reads(&self) -> Option<u32> {
         part(self.read_requests, self.reads)
     }
 }
 
-/// Of 1,024.
+/// Returns `some` of `all` in 1,024ths.
 fn part(some: u64, all: u64) -> Option<u32> {
     let part = (some * 1024).checked_div(all)?;
     Some(part.clamp(1, 1024) as u32)

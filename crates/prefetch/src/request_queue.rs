@@ -4,7 +4,8 @@
 //! for it, with a *share* for each client that hinted it. A worker looks the path up once
 //! ([`Step::Look`]), which answers `Lookup` hints and tells what the others may do; the handle it
 //! brings back serves all of them, those too that arrive while it is being looked up. See
-//! [`crate::fair_queue`] and [`crate::hint_order`] for the order and [`crate::byte_ranges`] for data.
+//! [`crate::fair_queue`] and `hint_order` in `predict` for the order and [`crate::byte_ranges`] for
+//! data.
 //!
 //! Log keys and runs are a client's own: keys of different clients are different things, whatever
 //! their values.

@@ -1,15 +1,17 @@
-//! What is begun when: the queue, the limits and the horizon, as data. No thread, no file, no clock.
+//! Scheduler: decides when a job begins. The queue, the limits and the horizon, as data. No thread,
+//! no file, no clock.
 //!
-//! [`crate::worker_pool`] has the threads; the simulation in the tests has virtual ones, and runs the very
-//! same code. Whoever is free calls [`Scheduler::begin`], which hands out a job and a [`Ticket`],
-//! does what the job says, tells ([`Scheduler::looked`], or the queue), and gives the ticket back.
+//! [`crate::worker_pool`] has the threads; the simulation in the tests has virtual ones, and runs
+//! the very same code. A free worker calls [`Scheduler::begin`], which hands out a job and a
+//! [`Ticket`], does what the job says, tells ([`Scheduler::looked`], or the queue), and gives the
+//! ticket back.
 //!
-//! A job is begun when its device has room for what it is (see [`crate::device_limits`]), and its client's
-//! budget for what it reads (see [`crate::horizon`]); of several devices, first on the one where
-//! something more urgent waits, and then on the one that has less to do.
+//! A job is begun when its device has room for what it is (see [`crate::device_limits`]), and its
+//! client's budget for what it reads (see [`crate::horizon`]); of several devices, first on the one
+//! where something more urgent waits, and then on the one that has less to do.
 //!
-//! Invariants: no device has more in flight than its limit allowed when the last began; what is read
-//! ahead for a client that has a [`Pace`], counted from where its target is, never exceeds its
+//! Invariants: no device has more in flight than its limit allowed when the last began; what is
+//! read ahead for a client that has a [`Pace`], counted from where its target is, never exceeds its
 //! budget; nothing is begun for a run that was given up.
 
 use std::collections::BTreeMap;
@@ -31,12 +33,12 @@ use crate::request_queue::{Found, Job, Queue, Step, Taken};
 #[cfg(test)]
 mod sim;
 
-/// What was read, or is under way, for accesses that a target has not made yet.
+/// Reads done or in flight for accesses that a target has not made yet.
 struct Ahead {
     pace: Pace,
     /// Accesses that the target has made.
     position: u64,
-    /// By where it will be used, and the newest run that said so.
+    /// Bytes by position of use and the newest run that said so.
     parts: BTreeMap<(u64, u32), u64>,
     bytes: u64,
 }
@@ -57,13 +59,13 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// On which device it is.
+    /// Returns the device of the job.
     pub(crate) fn home(&self) -> Home {
         self.home
     }
 }
 
-/// See the module's text.
+/// Queue, limits and horizons of all clients.
 pub(crate) struct Scheduler<F> {
     pub queue: Queue<F>,
     limits: Limits,
@@ -110,27 +112,28 @@ impl<F> Scheduler<F> {
         self.queue.guessed(job, outcome, fx);
     }
 
-    /// Programs have waited `count` times more for something nobody foresaw, so long in all.
+    /// Adds `count` unforeseen waits of programs, which took `time` together.
     pub(crate) fn waited(&mut self, count: u64, time: Duration) {
         self.admission.waited(count, time);
     }
 
-    /// See [`Admission::contended`].
+    /// Calls [`Admission::contended`].
     pub(crate) fn contended(&mut self, part: f64) {
         self.admission.contended(part);
     }
 
-    /// So many threads wait for storage at once.
+    /// Sets the number of threads that wait for storage at once.
     pub(crate) fn waiters(&mut self, count: u32) {
         self.waiters = count;
     }
 
-    /// Storage that serves few requests side by side has as many as it serves: guesses would only be in their way.
+    /// Storage that serves few requests side by side has as many as it serves: guesses would only
+    /// be in their way.
     fn is_kept_busy(&self, home: Home) -> bool {
         self.waiters > 1 && self.limits.is_narrow(home)
     }
 
-    /// How many more of `tier` may be begun on `home` now.
+    /// Returns the jobs of `tier` that may still begin on `home` now.
     fn room(&self, home: Home, tier: Tier) -> usize {
         match tier {
             Tier::Guess if !self.admission.admits() || self.is_kept_busy(home) => 0,
@@ -144,7 +147,7 @@ impl<F> Scheduler<F> {
         self.queue.heads().any(|h| h.tier != Tier::Guess || admits)
     }
 
-    /// How many jobs could be begun now.
+    /// Returns the jobs that could begin now.
     pub(crate) fn startable(&self) -> usize {
         let room = |h: Head| self.room(h.home, h.tier).min(h.waiting);
         self.queue.heads().map(room).sum::<usize>().min(self.limits.free())
@@ -161,42 +164,42 @@ impl<F> Scheduler<F> {
         self.limits.current()
     }
 
-    /// See [`Limits::is_sole`].
+    /// Calls [`Limits::is_sole`].
     pub(crate) fn is_sole(&self) -> bool {
         self.limits.is_sole()
     }
 
-    /// See [`Limits::is_narrow`].
+    /// Calls [`Limits::is_narrow`].
     pub(crate) fn is_narrow(&self, home: Home) -> bool {
         self.limits.is_narrow(home)
     }
 
-    /// See [`Limits::service`].
+    /// Calls [`Limits::service`].
     pub(crate) fn service(&self) -> Option<Duration> {
         self.limits.service()
     }
 
-    /// See [`Limits::measured`].
+    /// Calls [`Limits::measured`].
     pub(crate) fn measured(&self) -> Vec<(DeviceNumber, bool)> {
         self.limits.measured()
     }
 
-    /// See [`Limits::is_sole_on`].
+    /// Calls [`Limits::is_sole_on`].
     pub(crate) fn is_sole_on(&self, device: DeviceNumber) -> bool {
         self.limits.is_sole_on(device)
     }
 
-    /// See [`Limits::is_quick`].
+    /// Calls [`Limits::is_quick`].
     pub(crate) fn is_quick(&self, device: DeviceNumber) -> bool {
         self.limits.is_quick(device)
     }
 
-    /// See [`Limits::expect_sole`].
+    /// Calls [`Limits::expect_sole`].
     pub(crate) fn expect_sole(&mut self, device: DeviceNumber) {
         self.limits.expect_sole(device);
     }
 
-    /// See [`Limits::forget_sole`].
+    /// Calls [`Limits::forget_sole`].
     pub(crate) fn forget_sole(&mut self) {
         self.limits.forget_sole();
     }
@@ -254,7 +257,7 @@ impl<F> Scheduler<F> {
         self.queue.set_piece(home, self.limits.piece(home));
     }
 
-    /// What was just taken out of the queue counts against its client's budget.
+    /// Counts what was just taken out of the queue against its client's budget.
     fn take_note(&mut self) {
         let Some(Taken { client, tag, bytes }) = self.queue.taken() else { return };
         let Some(ahead) = self.ahead.get_mut(&client) else { return };
@@ -266,7 +269,8 @@ impl<F> Scheduler<F> {
         }
     }
 
-    /// How fast the target of `client` is, and what may be read ahead for it.
+    /// Sets the computing time of the target of `client`, and the bytes that may be read ahead for
+    /// it.
     pub(crate) fn set_pace(&mut self, client: ClientId, pace: Pace) {
         let (position, parts) = (0, BTreeMap::new());
         let ahead = self.ahead.entry(client).or_insert(Ahead { pace, position, parts, bytes: 0 });
@@ -291,7 +295,8 @@ impl<F> Scheduler<F> {
         self.queue.set_reach(client, Some(reach));
     }
 
-    /// See [`Queue::drop_stale`]. What was read for those runs is nobody's: the kernel may have it.
+    /// Calls [`Queue::drop_stale`], and counts what was read for those runs no more: the kernel may
+    /// evict it.
     pub(crate) fn drop_stale(
         &mut self,
         client: ClientId,
@@ -307,7 +312,7 @@ impl<F> Scheduler<F> {
         self.queue.drop_stale(client, before, fx)
     }
 
-    /// See [`Queue::close_client`].
+    /// Calls [`Queue::close_client`].
     pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
         self.ahead.remove(&client);
         self.queue.close_client(client, fx)

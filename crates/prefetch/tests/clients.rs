@@ -118,7 +118,7 @@ fn clients_can_outlive_the_prefetcher() {
 /// Path, kind, run, flags and offset of a hint.
 type Random = (usize, usize, u32, u32, u64);
 
-/// How many of `keys` are neither done nor forgotten.
+/// Returns the number of `keys` that are neither done nor forgotten.
 fn open(watch: &Watch, keys: &HashSet<u64>) -> usize {
     let done = watch.done.lock().unwrap();
     let forgotten = watch.forgotten.lock().unwrap();

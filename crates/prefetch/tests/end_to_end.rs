@@ -44,7 +44,7 @@ fn hinted_ranges_become_resident_and_others_do_not() {
     assert!(!resident(&path, 8192));
 }
 
-/// By how many have one is told what a hint spares.
+/// Statistics tell how many requests a hint spares.
 #[test]
 fn what_lies_in_memory_takes_no_request() {
     let bench = Bench::new(8);
@@ -60,7 +60,7 @@ fn what_lies_in_memory_takes_no_request() {
     let part = cold.own_requests().expect("it was at work");
     assert!(part <= 512, "{part}: the name was known");
     assert_eq!(cold.own_reads(), Some(1024));
-    // Nobody has told the prefetcher that it is there: it looks.
+    // The prefetcher does not know that it is in memory: it looks.
     let warm = bench.path("warm");
     fs::write(&warm, [7; 64 << 10]).unwrap();
     bench.hint(Hint { path: &warm, ..all });
@@ -309,7 +309,7 @@ fn closing_does_not_wait_for_a_worker_that_is_stuck() {
 proptest! {
     #![proptest_config(common::config(40))]
 
-    /// With threads and files: every key is done or forgotten, and nothing but a drop forgets.
+    /// Runs with threads and files: every key is done or forgotten, and nothing but a drop forgets.
     #[test]
     fn every_key_is_done_or_forgotten(
         hints in prop::collection::vec(

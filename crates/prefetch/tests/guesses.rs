@@ -12,8 +12,8 @@ use common::{Bench, Hint, hint, resident};
 fn neighbours_of_what_a_target_waits_for_come_into_memory() {
     let bench = Bench::new(8);
     std::fs::create_dir(bench.path("cache")).unwrap();
-    // They are in memory: a busy disk may be taken for one that serves few requests at once, where guesses multiply more
-    // slowly.
+    // They are in memory: a busy disk may be taken for one that serves few requests at once, where
+    // guesses multiply more slowly.
     let warm_file = |n| {
         let path = bench.path(&format!("cache/{n}.pyc"));
         std::fs::write(&path, [7; 5000]).unwrap();

@@ -22,8 +22,7 @@ const WANTED_MAX: usize = 2 * ENTRIES_MAX;
 /// Factor by which the cost of a used guess raises its place's allowance. So guesses go on while
 /// one in this many is right.
 pub(super) const RETURN: u64 = 4;
-/// The same factor where the storage serves few requests side by side, so that guesses delay
-/// others.
+/// Factor where the storage serves few requests side by side, so that guesses delay others.
 pub(super) const RETURN_OF_NARROW: u64 = 2;
 /// After so many guesses, a file that was missed says that there should be more of them only if
 /// one of [`DOUBT`] was right.

@@ -59,7 +59,7 @@ impl<F> Expansion<F> {
     }
 }
 
-/// All open expansions, and the files that need no expansion.
+/// Open expansions, and the files that need no expansion.
 pub struct Programs<F> {
     pub(super) open: HashMap<EntryId, Expansion<F>>,
     pub(super) fresh: Fresh,

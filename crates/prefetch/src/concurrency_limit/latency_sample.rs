@@ -7,8 +7,9 @@ use crate::device_number::DeviceNumber;
 
 /// Shorter operations did not wait for storage.
 pub(crate) const INFORMATIVE: Duration = Duration::from_micros(300);
-/// What serves one request at a time, and what one takes there, at least, to be taken for it: a head that moves. Where
-/// requests are shorter, those that wait for a processor or for each other's locks look as if they had queued.
+/// Shortest service time for a device to count as serving one request at a time: that of a moving
+/// head. Where requests are shorter, those that wait for a processor or for each other's locks look
+/// as if they had queued.
 pub(crate) const SEEK: Duration = Duration::from_millis(1);
 
 /// Kinds of operations whose latencies can be compared.
@@ -26,12 +27,12 @@ pub(crate) enum Kind {
 
 pub(super) const KINDS: usize = 4;
 
-/// One operation.
+/// A measured operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub kind: Kind,
     pub device: DeviceNumber,
-    /// Of reads, the inode of what was read, and from where to where.
+    /// Inode and range of a read.
     pub part: (u64, Range<u64>),
     /// When the operation began, since any fixed instant.
     pub began: Duration,

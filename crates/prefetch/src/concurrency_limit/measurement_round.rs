@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-/// How many times the base operations take at least that have queued: threads that wait for a processor are late, too.
+/// Multiple of the base that queued operations take at least: threads that wait for a processor are
+/// late, too.
 const DEEP: f64 = 2.5;
-/// With less in flight nothing is so uneven that it would have to be looked for.
+/// Requests in flight below which no queue is uneven enough to look for.
 const FLOW_MIN: f64 = 8.0;
-/// How many times as long those take that began deeper in a round, if they queued.
+/// Multiple of the latency that queued requests have if they began deeper in a round.
 const QUEUED: f64 = 1.6;
 /// Samples of one kind that show it.
 pub(super) const QUEUED_QUORUM: usize = 8;
 /// Samples of one kind without which a round says nothing of it.
 pub(super) const QUORUM: usize = 4;
 
-/// What ends, and how much is in flight meanwhile.
+/// Operations that end, and the number in flight meanwhile.
 #[derive(Default)]
 pub(super) struct Flow {
     last: Duration,
@@ -33,8 +34,8 @@ impl Flow {
         self.in_flight += in_flight as f64;
     }
 
-    /// The mean of all in flight, in seconds; 0 if there is little. Of this round and some before, the
-    /// least: when processors are busy, now and then nothing ends for a while.
+    /// The mean of all in flight, in seconds; 0 if there is little. Of this round and some before,
+    /// the least: when processors are busy, now and then nothing ends for a while.
     pub(super) fn latency(&self) -> f64 {
         self.before.into_iter().fold(self.of_round(), f64::min)
     }
@@ -59,10 +60,10 @@ impl Flow {
 pub(super) struct Track {
     /// Latency without a queue, once known.
     pub(super) base: Option<Duration>,
-    /// Of this round: in flight when it began, and latency.
+    /// Samples of this round: number in flight at the begin, and latency.
     pub(super) samples: Vec<(usize, Duration)>,
-    /// Latencies of those of them that tell what the device needs for one: where heads move, what lies beside what was read
-    /// of late takes a tenth.
+    /// Latencies of those of them that tell what the device needs for one: where heads move, what
+    /// lies beside what was read of late takes a tenth.
     pub(super) apart: Vec<Duration>,
 }
 
@@ -87,8 +88,9 @@ impl Track {
         self.apart.clear();
     }
 
-    /// The middle of those that tell what the device needs: a base is lowered by this, and not by the quartile, for some that
-    /// are not known to lie beside another do. If they are too few, nothing, or the upper third of all if `any` will do.
+    /// The middle of those that tell what the device needs: a base is lowered by this, and not by
+    /// the quartile, for some that are not known to lie beside another do. If they are too few,
+    /// nothing, or the upper third of all if `any` will do.
     pub(super) fn middle(&mut self, any: bool) -> Option<Duration> {
         let of_apart = self.of_apart(self.apart.len() / 2);
         of_apart.or_else(|| any.then(|| upper_third(&mut self.samples)))
@@ -103,8 +105,9 @@ impl Track {
         (self.apart.len() >= QUORUM).then(|| *self.apart.select_nth_unstable(at).1)
     }
 
-    /// What one took that waited for few others: of those that began while less was in flight than when the others did the
-    /// lower quartile, or where the upper third begins if they lie beside each other.
+    /// Returns the latency of a request that waited for few others. It is taken from requests that
+    /// began with less in flight than the others: their lower quartile, or the start of the upper
+    /// third if they lie beside each other.
     pub(super) fn shallow(&mut self) -> Option<Duration> {
         self.samples.sort_unstable();
         let middle = self.samples.len().div_ceil(2);
@@ -116,8 +119,8 @@ impl Track {
         })
     }
 
-    /// If those that began deeper in this round queued: how many were served at a time, and how long
-    /// one took that did not wait.
+    /// If those that began deeper in this round queued: how many were served at a time, and how
+    /// long one took that did not wait.
     pub(super) fn queued(&mut self) -> Option<(f64, Duration)> {
         if self.samples.len() < QUEUED_QUORUM {
             return None;
@@ -145,7 +148,8 @@ impl Track {
     }
 }
 
-/// Where heads move, hardly any of those that lie beside each other takes as long as others do, but for these.
+/// Returns the start of the upper third: where heads move, hardly any request beside another takes
+/// as long as others do, but for these.
 fn upper_third(samples: &mut [(usize, Duration)]) -> Duration {
     let at = 2 * samples.len() / 3;
     samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1

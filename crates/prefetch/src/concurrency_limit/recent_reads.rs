@@ -9,8 +9,8 @@ use super::latency_sample::{Kind, Sample};
 
 /// Reads that are remembered: as many as may end between two that follow each other in a sweep.
 const READS: usize = 64;
-/// File systems give inodes and blocks from the same places in the same order: files whose inodes are no further apart than
-/// this lie beside each other, as a rule.
+/// File systems give inodes and blocks from the same places in the same order: files whose inodes
+/// are no further apart than this lie beside each other, as a rule.
 const INODES: u64 = 16;
 
 /// The last reads of a device.
@@ -18,7 +18,8 @@ const INODES: u64 = 16;
 pub(super) struct Recent(VecDeque<(u64, Range<u64>)>);
 
 impl Recent {
-    /// Whether `sample` is a read beside one of the last ones, for which heads hardly move. Now it is one of them.
+    /// True if `sample` is a read beside one of the last ones, for which heads hardly move. Adds it
+    /// to these.
     pub(super) fn add(&mut self, sample: &Sample) -> bool {
         if !matches!(sample.kind, Kind::Read | Kind::LongRead) {
             return false;

@@ -1,57 +1,63 @@
 //! Whether a device serves one request at a time, from its very first requests.
 //!
-//! Where it does, operations that begin together end one after the other, each as long after the one before as a request
-//! takes: a staircase. Where requests are served side by side they end together, but for those that take several requests.
-//! Nothing has to be known of what one takes: the height of the steps says that. Only what *began* together tells. In steady
-//! state something begins as something ends, and then ends are evenly apart in both cases, by Little's law. So a step
-//! counts as far as the later one took longer than the one before, which began no earlier.
+//! Where it does, operations that begin together end one after the other, each as long after the
+//! one before as a request takes: a staircase. Where requests are served side by side they end
+//! together, but for those that take several requests. Nothing has to be known of what one takes:
+//! the height of the steps says that. Only what *began* together tells. In steady state something
+//! begins as something ends, and then ends are evenly apart in both cases, by Little's law. So a
+//! step counts as far as the later one took longer than the one before, which began no earlier.
 //!
-//! - What takes less than [`INFORMATIVE`] was in memory, or continues what was read before it, for which no head moves:
-//!   that says nothing, and neither would a base made of it.
-//! - Lookups say nothing but when they ended: those in one directory may wait for each other, wherever it is.
+//! - What takes less than [`INFORMATIVE`] was in memory, or continues what was read before it, for
+//!   which no head moves: that says nothing, and neither would a base made of it.
+//! - Lookups say nothing but when they ended: those in one directory may wait for each other,
+//!   wherever it is.
 //!
-//! So a burst tells, of whatever kinds of operations, while a round needs two of one kind ([`super`]). Until it is told, few are
-//! sent: on one spindle each that is not needed costs the target a seek, and elsewhere those that begin together tell
-//! within two latencies.
+//! So a burst tells, of whatever kinds of operations, while a round needs two of one kind
+//! ([`super`]). Until it is told, few are sent: on one spindle each that is not needed costs the
+//! target a seek, and elsewhere those that begin together tell within two latencies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::latency_sample::{INFORMATIVE, Kind, SEEK, Sample};
 
-/// Steps that show that one request is served at a time, and how many there are at least for each operation that shows the
-/// contrary.
+/// Steps that show that one request is served at a time, and how many there are at least for each
+/// operation that shows the contrary.
 const STEPS: (u32, u32) = (6, 6);
-/// So many operations that show the contrary tell that requests are served side by side, if they are more than the steps.
+/// Contrary operations that show that requests are served side by side, if they are more than the
+/// steps.
 const CONTRARY: u32 = 3;
-/// With fewer in flight nothing is a queue.
+/// Requests in flight below which there is no queue.
 const DEEP: usize = 3;
-/// Part of a step by which the later operation took longer, at least: the rest is what it began later.
+/// Part of a step by which the later operation took longer, at least: the rest is what it began
+/// later.
 const LONGER: f64 = 0.75;
-/// A step is no less than this part of what the operation took for each that ended meanwhile, itself included: they were
-/// served before it, and some took several requests, or others sent some. Of several servers, each has served but a part
-/// of them.
+/// A step is no less than this part of what the operation took for each that ended meanwhile,
+/// itself included: they were served before it, and some took several requests, or others sent
+/// some. Of several servers, each has served but a part of them.
 const STEP: f64 = 0.65;
-/// What ended no further apart than the first part of it ended together; what did no further apart than the second, though it
-/// took longer as those of a staircase do, is none of one. Both show the contrary.
+/// Two bounds that show the contrary. Requests that ended no further apart than the first part of a
+/// latency ended together. Those that ended no further apart than the second, though they took
+/// longer as steps of a staircase do, are no steps.
 const CLOSE: (f64, f64) = (0.25, 0.4);
-/// Part of a step that those that queue end apart on average, at least. (Of several servers, some end between two steps.)
+/// Part of a step that those that queue end apart on average, at least. (Of several servers, some
+/// end between two steps.)
 const EVEN: f64 = 0.85;
 /// Ends that are remembered.
 const ENDS: usize = 64;
-/// What ended so much earlier than another is heard of late, and says nothing.
+/// Largest lead of an operation that is reported late; one that ended earlier says nothing.
 const LATE: Duration = Duration::from_micros(100);
 
-/// What is known of how a device serves requests.
+/// Known way in which a device serves requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Served {
-    /// Not enough has been read yet.
+    /// Too little has been read yet.
     Unknown,
     OneAtATime,
     SideBySide,
 }
 
-/// See the module's text.
+/// Test of one device.
 pub(super) struct Serial {
     served: Served,
     /// When the operation that ended last began.
@@ -60,7 +66,7 @@ pub(super) struct Serial {
     ends: VecDeque<Duration>,
     /// The heights of the steps.
     steps: Vec<Duration>,
-    /// How far apart those ended that queued: how many, and in all.
+    /// Distances between the ends of queued requests: their number and sum.
     queued: (u32, Duration),
     /// Operations that show the contrary.
     contrary: u32,
@@ -87,7 +93,7 @@ impl Serial {
         self.served
     }
 
-    /// What one request takes, by the steps so far.
+    /// Returns the service time of a request, by the steps so far.
     pub(super) fn base(&self) -> Option<Duration> {
         let mut steps = self.steps.clone();
         let middle = steps.len() / 2;
@@ -193,7 +199,8 @@ mod tests {
         assert_eq!(of(Kind::Read, SEEK / 2, 1, 8, 10).served(), Served::Unknown);
     }
 
-    /// In steady state, each begins as another ends: evenly apart, however many are served at a time.
+    /// Steady state: each request begins as another ends, evenly apart, however many are served at
+    /// a time.
     #[test]
     fn what_begins_one_after_the_other_says_nothing() {
         for depth in [2, 4, 8] {
@@ -217,7 +224,7 @@ mod tests {
         assert_eq!(serial.served(), Served::SideBySide);
     }
 
-    /// Of a disk that serves 128 at a time, as `tar` began on it: what overlaps by nothing.
+    /// Requests as `tar` began on a disk that serves 128 at a time: they overlap by nothing.
     #[test]
     fn what_begins_as_another_ends_is_no_queue() {
         let mut serial = Serial::new();

@@ -14,7 +14,7 @@ struct Disk {
     noise: f64,
     /// A request can be served by one server only (data striped over spindles), not by any.
     striped: bool,
-    /// Of each hundred requests, the last so many each continue the one before, and take a tenth.
+    /// Number of the last requests of each hundred that continue the one before, and take a tenth.
     continued: u64,
 }
 
@@ -164,7 +164,8 @@ fn a_few_spindles_are_not_buried() {
 
 #[test]
 fn what_continues_a_read_is_no_measure_for_others() {
-    // Whole rounds of what takes a tenth: taken for the device's nature, they would leave two in flight.
+    // Whole rounds of what takes a tenth: taken for the device's nature, they would leave two in
+    // flight.
     let disk = Disk { noise: 0.1, continued: 70, ..Disk::new(4, 12_000) };
     settles("4 spindles 12 ms, runs of 70", &disk, 8.0..=95.0, 0.95);
 }

@@ -1,29 +1,31 @@
 //! How much swapped memory to fetch at a time.
 //!
-//! Who fetches a page into a control group that is full has to put another one out before, and to write it if it has been
-//! changed. While reads take longer than a few milliseconds the kernel throttles such writes (`wbt_lat_usec`,
-//! Documentation/ABI/stable/sysfs-block), and all who fetch come to stand in line for them, the target behind. Some reads
-//! then take as long as ever, and some many times that, so the mean tells, and not the quartile that a
-//! [`Limit`](crate::concurrency_limit::Limit) goes by: while it is above [`MOST`] times that, less is fetched at a time.
+//! Who fetches a page into a control group that is full has to put another one out before, and to
+//! write it if it has been changed. While reads take longer than a few milliseconds the kernel
+//! throttles such writes (`wbt_lat_usec`, Documentation/ABI/stable/sysfs-block), and all who fetch
+//! come to stand in line for them, the target behind. Some reads then take as long as ever, and
+//! some many times that, so the mean tells, and not the quartile that a
+//! [`Limit`](crate::concurrency_limit::Limit) goes by: while it is above [`MOST`] times that, less
+//! is fetched at a time.
 
 use std::time::Duration;
 
-/// See the module's text.
+/// Multiple of the usual latency above which less is fetched at a time.
 const MOST: u32 = 2;
-/// Pages that are fetched at a time at least, at first, and at most. (With the least, programs that change all that they
-/// have are no slower than without us.)
+/// Pages that are fetched at a time at least, at first, and at most. (With the least, programs that
+/// change all that they have are no slower than without us.)
 const LEAST: usize = 4;
 const FIRST: usize = 8;
 const LIMIT: usize = 64;
 /// A page counts as one in so many; the limit changes after as many at least.
 const WEIGHT: u32 = 16;
 
-/// See the module's text.
+/// Limit of reads of swapped memory.
 #[derive(Debug)]
 pub(super) struct Reclaim {
     limit: usize,
     mean: Duration,
-    /// What a read takes.
+    /// Lower quartile of the latency of reads.
     quartile: Duration,
     pages: usize,
 }

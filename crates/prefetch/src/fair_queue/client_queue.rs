@@ -1,4 +1,4 @@
-//! What waits for one client.
+//! Queue of one client.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use runahead_predict::{EntryId, Item, Rank, Tier};
 
 use crate::device_number::Home;
 
-/// How far ahead of its target a client's hints may be acted on.
+/// Bounds on how far ahead of its target a client's hints may be acted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reach {
     /// Accesses that the target has made; in [`super::Lanes`], with the horizon added.
     pub position: u64,
-    /// What the target computes from one access to the next.
+    /// Computing time of the target from one access to the next.
     pub compute: Duration,
-    /// As much has been read for the target as may be.
+    /// True if the budget is used up.
     pub held: bool,
 }
 
@@ -26,15 +26,15 @@ impl Default for Reach {
     }
 }
 
-/// What waits for one client on one device.
+/// Items of one client that wait on one device.
 #[derive(Default)]
 pub(super) struct Track {
     pub set: BTreeSet<(Rank, EntryId, Item)>,
-    /// What was served to the client there.
+    /// Cost served to the client there.
     pub served: u64,
-    /// Where the track stands in the turns of its device.
+    /// Place of the track in the turns of its device.
     pub place: Option<(Tier, u64)>,
-    /// What is left of the present sweep; see [`crate::request_queue`].
+    /// Rest of the present sweep; see [`crate::request_queue`].
     pub plan: VecDeque<(EntryId, Item)>,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Track {
 pub(super) struct Lane {
     pub tracks: BTreeMap<Home, Track>,
     pub parked: usize,
-    /// Of what is in the sets, that which nobody hinted.
+    /// Number of items in the sets that no hint named.
     pub extra: usize,
     /// Names in its batches.
     pub names: usize,
-    /// All that has a share of it, whether anything waits there or not, and on which device.
+    /// Owners that have a share of the queue, also without waiting items, and their devices.
     pub members: HashMap<EntryId, Home>,
     /// `None`: everything is near.
     pub reach: Option<Reach>,

@@ -1,9 +1,9 @@
-//! On which device a path probably lies.
+//! Probable device of a path.
 //!
 //! Each lookup tells it for the directory that the name is in, for certain but for mounts; and for
-//! the directories above that as long as nothing better is known of them. A path then has the device
-//! of its nearest directory that is known. A wrong answer costs one lookup that is counted for
-//! another device: what the lookup brings is right.
+//! the directories above that as long as nothing better is known of them. A path then has the
+//! device of its nearest directory that is known. A wrong answer costs one lookup that is counted
+//! for another device: what the lookup brings is right.
 //!
 //! Invariant: at most [`MOST`] directories are remembered.
 
@@ -16,10 +16,11 @@ use crate::device_number::{DeviceNumber, Home};
 /// Directories that are remembered; then all are forgotten.
 const MOST: usize = 1 << 14;
 
-/// See the module's text.
+/// Devices of directories.
 #[derive(Default)]
 pub(crate) struct Whereabouts {
-    /// By a hash of the path: a collision is a wrong answer like others. Whether it is certain.
+    /// Device by hash of the path, and true if it is certain. A collision gives a wrong answer like
+    /// others.
     directories: HashMap<u64, (DeviceNumber, bool)>,
 }
 

@@ -9,26 +9,25 @@ use rustix::io::Result;
 
 use super::path_node::Node;
 
-/// What file systems there are, by device number: asked once, as it can cost a round trip to a
-/// server.
+/// File systems by device number: each is asked once, as that can cost a round trip to a server.
 #[derive(Default)]
 pub(crate) struct Devices {
     known: Mutex<HashMap<(u32, u32), Device>>,
 }
 
-/// What matters of a file system.
+/// Kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
     /// A file system whose files are calls into the kernel.
     Unstored,
     /// A file system that stores files on this machine.
     Local,
-    /// A file system that asks somebody else for every name.
+    /// A file system that asks a server for every name.
     Remote,
 }
 
 impl Devices {
-    /// What `node` lies on.
+    /// Returns the file system of `node`.
     pub(crate) fn device(&self, node: &Node) -> Result<Device> {
         let known = |this: &Self| {
             let known = this.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use super::swapped_memory::Memory;
 use crate::device_number::{DeviceNumber, MEMORY};
 use crate::request_queue::Place;
 
-/// What a path named.
+/// Object that a path named.
 pub(crate) struct Node {
     pub(super) what: What,
     pub(super) device: DeviceNumber,
@@ -32,8 +32,8 @@ pub(super) struct Open {
 }
 
 impl Node {
-    /// Where the node lies. File systems give inodes and blocks from the same places in the same order, as
-    /// long as they have room.
+    /// Returns the place of the node. File systems give inodes and blocks from the same places in
+    /// the same order, as long as they have room.
     pub(crate) fn place(&self) -> Place {
         Place { home: Some(self.device), at: self.inode }
     }

@@ -1,8 +1,9 @@
 //! The order in which reads reach a device whose heads move.
 //!
-//! What is read in one sweep lies in the order in which it is handed out ([`crate::request_queue`]). Threads that were handed it
-//! in that order begin in another, and each step back is a seek: so there each begins its read when the one before it has,
-//! and waits for it beside the others.
+//! What is read in one sweep lies in the order in which it is handed out
+//! ([`crate::request_queue`]). Threads that were handed it in that order begin in another, and each
+//! step back is a seek: so there each begins its read when the one before it has, and waits for it
+//! beside the others.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 #[derive(Default)]
 pub(crate) struct Line(Option<Receiver<()>>);
 
-/// A place in a line. Whoever drops it lets the next one go on.
+/// A place in a line. Dropping it lets the next one go on.
 pub(crate) struct Turn {
     /// Closed when the one before has been dropped.
     before: Option<Receiver<()>>,
@@ -27,7 +28,7 @@ impl Line {
 impl Turn {
     /// Returns when the place before this one has been dropped, used or not.
     pub(crate) fn wait(&self) {
-        // (Nothing is ever sent.)
+        // No message is ever sent.
         let _ = self.before.as_ref().map(Receiver::recv);
     }
 }

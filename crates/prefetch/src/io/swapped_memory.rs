@@ -1,8 +1,9 @@
 //! Memory of a process that is swapped out.
 //!
-//! A page is fetched by reading a byte of it (process_vm_readv(2)): the kernel brings it into the process's own tables, as if
-//! the process had touched it, and the process's lock on its mappings is not held meanwhile. Which pages are swapped out
-//! `/proc/PID/pagemap` tells (proc_pid_pagemap(5)); others are not touched, so that no memory comes to be by this.
+//! A page is fetched by reading a byte of it (process_vm_readv(2)): the kernel brings it into the
+//! process's own tables, as if the process had touched it, and the process's lock on its mappings
+//! is not held meanwhile. Which pages are swapped out `/proc/PID/pagemap` tells
+//! (proc_pid_pagemap(5)); others are not touched, so that no memory comes to be by this.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -43,7 +44,8 @@ impl Memory {
         Ok(Memory { process: Pid::from_raw(process), pagemap })
     }
 
-    /// Calls `each` with the pages of `range`, of the log, that are swapped out and no samples, until it fails.
+    /// Calls `each` with the pages of `range`, of the log, that are swapped out and no samples,
+    /// until it fails.
     pub(crate) fn swapped(
         &self,
         range: &Range<u64>,

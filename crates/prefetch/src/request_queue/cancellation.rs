@@ -9,7 +9,7 @@ use crate::byte_ranges::{Group, chunks};
 use crate::fair_queue::Lanes;
 
 impl Share {
-    /// See [`super::Queue::drop_stale`].
+    /// Does the part of [`super::Queue::drop_stale`] in this share.
     pub(crate) fn drop_stale<F>(
         &mut self,
         before: Option<u32>,
@@ -32,7 +32,7 @@ impl Share {
         dropped + self.forget_wants(given_up, before, fx)
     }
 
-    /// See [`super::Queue::cancel`].
+    /// Does the part of [`super::Queue::cancel`] in this share.
     pub(crate) fn cancel<F>(
         &mut self,
         run: u32,

@@ -37,13 +37,13 @@ impl<F> Queue<F> {
         dropped
     }
 
-    /// All clients that are not gone.
+    /// Returns the clients that are not gone.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
         self.lanes.clients()
     }
 
-    /// Gives up all that was disclosed to `client` and is taken back in `run`, and no worker has started
-    /// on. Returns how many hints that ends. (Nothing is disclosed but data.)
+    /// Gives up all that was disclosed to `client` and is taken back in `run`, and no worker has
+    /// started on. Returns how many hints that ends. (Nothing is disclosed but data.)
     pub(crate) fn cancel(&mut self, client: ClientId, run: u32, fx: &mut Effects<F>) -> usize {
         let mut dropped = 0;
         for id in self.lanes.members(client) {

@@ -24,7 +24,7 @@ pub(super) struct Slot {
     pub started: bool,
 }
 
-/// See the module's text.
+/// Share of one client in a path.
 pub(crate) struct Share {
     pub client: ClientId,
     pub(super) entry: EntryId,
@@ -103,7 +103,7 @@ impl Share {
         self.data.has_work_in(chunk)
     }
 
-    /// True when nothing is left to do for it and nobody is doing anything.
+    /// True if nothing is left to do and no worker is busy with it.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.iter().all(Option::is_none) && self.data.is_idle()
     }
@@ -253,7 +253,7 @@ impl Share {
         }
     }
 
-    /// Whether `item` waits.
+    /// True if `item` waits.
     pub(crate) fn waits(&self, item: Item) -> bool {
         match item {
             Item::Data(start) => self.data.tag(start).is_some(),
@@ -264,7 +264,7 @@ impl Share {
         }
     }
 
-    /// Who wants `item`, and how urgently.
+    /// Returns the tag of `item`.
     pub(crate) fn tag(&self, item: Item) -> Option<Tag> {
         match item {
             Item::Data(start) => self.data.tag(start),
@@ -275,8 +275,8 @@ impl Share {
         }
     }
 
-    /// Cuts off the first piece of the want that starts at `start`, of so many bytes at most if that
-    /// is given.
+    /// Cuts off the first piece of the want that starts at `start`, of so many bytes at most if
+    /// that is given.
     pub(crate) fn cut(
         &mut self,
         (start, most): (u64, Option<u64>),
@@ -292,13 +292,13 @@ impl Share {
         self.data.claim(range, &mut shelf);
     }
 
-    /// That the directory `path`, whose reading has begun, is to be expanded.
+    /// Returns the request to expand the directory `path`, whose reading has begun.
     pub(crate) fn wish(&self, path: &Arc<[u8]>) -> Option<Wish> {
         let slot = self.slots[index(Item::Listing)].as_ref().filter(|slot| slot.started)?;
         Wish::of(self.client, path, &self.keys, &slot.tag)
     }
 
-    /// Ends what slot `item` holds, if a worker was on it, and says how.
+    /// Completes slot `item`, if no worker has begun it: there is nothing to be read.
     pub(crate) fn end<F>(&mut self, item: Item, trouble: Option<Trouble>, fx: &mut Effects<F>) {
         if let Some(slot) = self.slots[index(item)].take_if(|slot| slot.started) {
             // The path's own key is settled by the lookup, whether a hint asked for one or not.
@@ -309,7 +309,7 @@ impl Share {
         }
     }
 
-    /// Ends what slot `item` holds, if nobody was on it yet: there is nothing to be read.
+    /// Completes slot `item`, if no worker has begun it: there is nothing to be read.
     fn end_waiting<F>(
         &mut self,
         item: Item,

@@ -1,19 +1,19 @@
-//! What is started next on a device.
+//! Selection of the next job on a device.
 //!
 //! Where requests are served side by side, the order is that of the target. Where few are, as where
 //! heads have to be moved, the order follows the device:
-//! - names are looked up before any of their data is read: names lie together and data lies together,
-//!   and going back and forth costs a seek each way;
-//! - data is read in *sweeps* (N-step CSCAN): the first [`WINDOW`] items of a client, in the order of
-//!   where they lie, from where the last sweep ended, upwards and then from the start. What comes in
-//!   meanwhile waits for the next sweep.
+//! - names are looked up before any of their data is read: names lie together and data lies
+//!   together, and going back and forth costs a seek each way;
+//! - data is read in *sweeps* (N-step CSCAN): the first [`WINDOW`] items of a client, in the order
+//!   of where they lie, from where the last sweep ended, upwards and then from the start. What
+//!   comes in meanwhile waits for the next sweep.
 //!
-//! Chang's striper sorted what was queued at each disk (2001, section 7.1.1, CSCAN); steps bound what
-//! that costs those that the target reaches first.
+//! Chang's striper sorted what was queued at each disk (2001, section 7.1.1, CSCAN); steps bound
+//! what that costs those that the target reaches first.
 //!
-//! Invariant: what is first for a client when its turn comes is passed over at most [`WINDOW`] times
-//! in favour of lookups, and as many times in favour of a sweep. What a target waits for is passed
-//! over for nothing.
+//! Invariant: what is first for a client when its turn comes is passed over at most [`WINDOW`]
+//! times in favour of lookups, and as many times in favour of a sweep. What a target waits for is
+//! passed over for nothing.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_predict::{ClientId, EntryId, Item, Tier};
@@ -88,7 +88,8 @@ impl<F> Queue<F> {
         self.entries.get(&id).is_some_and(|entry| matches!(entry.stage, Stage::Waiting))
     }
 
-    /// What to take next for `client`, for whom `first` would be first, if nothing is urgent.
+    /// Returns the item to take next for `client`, whose first item is `first`, if nothing is
+    /// urgent.
     fn next(&mut self, client: ClientId, home: Home, first: (EntryId, Item)) -> (EntryId, Item) {
         if !self.narrow.contains(&home) {
             return first;
@@ -183,7 +184,7 @@ impl<F> Queue<F> {
         self.lanes.charge(client, home, 1 + bytes.div_ceil(CHUNK_BYTES));
     }
 
-    /// Whether few requests are served side by side on `home`.
+    /// Sets if `home` serves few requests side by side.
     pub(crate) fn set_narrow(&mut self, home: Home, narrow: bool) {
         match narrow {
             true => self.narrow.insert(home),
@@ -192,8 +193,8 @@ impl<F> Queue<F> {
         self.guesses.narrow = !self.narrow.is_empty();
     }
 
-    /// Whether every lookup on `home` is a request of its own, as on a remote file system; elsewhere
-    /// those in one directory share what they read, and take turns.
+    /// Sets if every lookup on `home` is a request of its own, as on a remote file system.
+    /// Elsewhere lookups in one directory share what they read, and take turns.
     pub(crate) fn set_remote(&mut self, home: Home, remote: bool) {
         match remote {
             true => self.remote.insert(home),
@@ -206,7 +207,7 @@ impl<F> Queue<F> {
         self.pieces.insert(home, bytes);
     }
 
-    /// What was just taken, if that was hinted.
+    /// Returns the hinted part that was just taken.
     pub(crate) fn taken(&mut self) -> Option<Taken> {
         self.taken.take()
     }

@@ -15,7 +15,7 @@ use runahead_predict::EntryId;
 
 /// Lookups of a directory that are under way at first.
 const FIRST: u32 = 2;
-/// How many times as many each that comes back allows.
+/// Factor by which each lookup that comes back raises the number allowed.
 const GROWTH: u32 = 4;
 /// More than workers there are.
 const MOST: u32 = 1024;
@@ -26,7 +26,7 @@ struct Directory {
     held: VecDeque<EntryId>,
 }
 
-/// See the module's text.
+/// Turns of lookups in all directories.
 pub(crate) struct Siblings {
     directories: HashMap<u64, Directory>,
     /// Off where lookups do not share reads.
@@ -75,8 +75,8 @@ impl Siblings {
         while free.len() < room
             && let Some(id) = directory.held.pop_front()
         {
-            // One that was given up, or went ahead on demand, must not take the place of another:
-            // there might be nobody left to let that go.
+            // An entry that was dropped, or went ahead on demand, must not take the place of
+            // another: no later lookup might let that go.
             if held(id) {
                 free.push(id);
             }

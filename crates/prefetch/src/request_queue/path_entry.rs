@@ -15,22 +15,22 @@ use crate::byte_ranges::Added;
 use crate::device_number::Home;
 use crate::fair_queue::Lanes;
 
-/// How much is known of what the path names.
+/// State of the lookup of a path.
 pub(crate) enum Stage<F> {
-    /// Nothing is known; the first item to be taken starts the lookup.
+    /// No lookup has begun; the first item to be taken starts it.
     Waiting,
     /// A worker is looking it up; the items are parked.
     Looking,
-    /// All is known; items can be served independently.
+    /// The lookup is done; items can be served independently.
     Open(Found<F>),
 }
 
-/// See the module's text.
+/// Entry of one path.
 pub(crate) struct Entry<F> {
     id: EntryId,
     pub path: Arc<[u8]>,
     pub stage: Stage<F>,
-    /// On which device the path is, or seems to be.
+    /// Known or probable device of the path.
     pub home: Home,
     /// The path waits for others of its directory to be looked up first; its items are parked.
     pub held: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Entry<F> {
     listing: bool,
     /// A worker reads its text.
     linking: bool,
-    /// What workers read of its data.
+    /// Ranges of its data that workers read.
     reading: Vec<Range<u64>>,
     /// Workers on it.
     pub running: u32,
@@ -104,7 +104,7 @@ impl<F> Entry<F> {
         }
     }
 
-    /// Somebody wants to know what a symbolic link leads to.
+    /// True if a client wants the target of a symbolic link.
     pub(crate) fn follows(&self) -> bool {
         self.shares.iter().any(|share| share.follow)
     }
@@ -113,12 +113,12 @@ impl<F> Entry<F> {
         matches!(self.stage, Stage::Looking)
     }
 
-    /// The entry's items are not for everybody to take.
+    /// True if the entry's items are not free to be taken.
     pub(crate) fn is_parked(&self) -> bool {
         self.held || self.is_looking()
     }
 
-    /// What the path names, if that is known.
+    /// Kind of the path's object, if it is known.
     fn class(&self) -> Option<Class> {
         match &self.stage {
             Stage::Open(found) => Some(found.class),
@@ -126,7 +126,7 @@ impl<F> Entry<F> {
         }
     }
 
-    /// True when nothing is left to do for it and nobody is doing anything.
+    /// True if nothing is left to do and no worker is busy with it.
     pub(crate) fn is_idle(&self) -> bool {
         self.running == 0 && self.shares.is_empty()
     }
@@ -208,8 +208,8 @@ impl<F> Entry<F> {
         Step::Look { path: self.path.clone(), follow: self.follows() }
     }
 
-    /// Starts on an item of `client`; the entry is open and `file` its handle, of which `most` bytes
-    /// are read at a time.
+    /// Starts on an item of `client`; the entry is open and `file` its handle, of which `most`
+    /// bytes are read at a time.
     pub(crate) fn start(
         &mut self,
         client: ClientId,
@@ -235,7 +235,7 @@ impl<F> Entry<F> {
         Step::List { file, names }
     }
 
-    /// How the clients wish to go on from the directory that is being read.
+    /// Returns the clients' requests to expand the directory that is being read.
     pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> + '_ {
         self.shares.iter().filter_map(|share| share.wish(&self.path))
     }
@@ -315,8 +315,8 @@ impl<F> Entry<F> {
         let Some(share) = self.share_mut(client) else { return 0 };
         let dropped = drop(share, parked, fx);
         if waiting && share.items().next().is_none() {
-            // Nobody will look it up for this client. A link that was looked up as such, before
-            // somebody wanted to follow it, is known nevertheless.
+            // No lookup for this client follows. A link that was looked up as such, before a client
+            // wanted to follow it, is known nevertheless.
             if seen { share.done(fx, |key| key) } else { share.forget(before, fx, |key| key) }
         }
         dropped

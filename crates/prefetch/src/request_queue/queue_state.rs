@@ -17,7 +17,7 @@ use crate::fair_queue::{Head, Lanes, Reach};
 use crate::horizon::Speed;
 use crate::prefetch_options::Options;
 
-/// See the module's text. `F` is the handle of an open file.
+/// Queue of all paths. `F` is the handle of an open file.
 pub(crate) struct Queue<F> {
     pub(super) entries: HashMap<EntryId, Entry<F>>,
     pub(super) paths: HashMap<Arc<[u8]>, EntryId>,
@@ -32,9 +32,9 @@ pub(crate) struct Queue<F> {
     pub(super) remote: HashSet<Home>,
     /// Bytes that are read at a time, where they were found out.
     pub(super) pieces: HashMap<Home, u64>,
-    /// Where the last data that was read on a device ends.
+    /// End of the data that was read last on each device.
     pub(super) swept: HashMap<Home, (u64, u64)>,
-    /// How often lookups have gone before what was first.
+    /// Number of lookups that went before the first item.
     pub(super) passed: HashMap<(ClientId, Home), usize>,
     pub(super) taken: Option<Taken>,
     /// Hints for programs are acted on.
@@ -84,7 +84,7 @@ impl<F> Queue<F> {
         self.lanes.parts() + self.lanes.names()
     }
 
-    /// What waits for `client`.
+    /// Number of parts that wait for `client`.
     pub(crate) fn len_of(&self, client: ClientId) -> usize {
         self.lanes.parts_of(client) + self.lanes.names_of(client)
     }
@@ -94,17 +94,17 @@ impl<F> Queue<F> {
         self.lanes.ready()
     }
 
-    /// What is first on each device.
+    /// Returns the first item of each device.
     pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
         self.lanes.heads()
     }
 
-    /// How far ahead of its target what `client` foresees may be read.
+    /// Sets how far ahead of its target hints of `client` may be served.
     pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
         self.lanes.set_reach(client, reach);
     }
 
-    /// How fast a device has been measured to be.
+    /// Sets the measured speed of a device.
     pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
         self.lanes.set_speed(home, speed);
     }
@@ -146,12 +146,12 @@ impl<F> Queue<F> {
         }
     }
 
-    /// Whether files are looked through for names.
+    /// Sets if files are scanned for names.
     pub(crate) fn scan(&mut self, scans: bool) {
         self.guesses.scans = scans;
     }
 
-    /// What came of guesses.
+    /// Returns the counts of guesses.
     pub(crate) fn tally(&self) -> &Tally {
         &self.guesses.tally
     }
@@ -211,7 +211,7 @@ impl<F> Queue<F> {
         entry.move_to(Some(*device), &mut self.lanes);
     }
 
-    /// How the clients wish to go on from the directory that was read in `job`.
+    /// Returns the clients' requests to expand the directory that was read in `job`.
     pub(crate) fn wishes(&self, job: &Job<F>) -> Vec<Wish> {
         self.entries.get(&job.entry).map(|e| e.wishes().collect()).unwrap_or_default()
     }

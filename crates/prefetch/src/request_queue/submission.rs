@@ -14,8 +14,8 @@ use super::queue_state::Queue;
 use crate::byte_ranges::{Added, chunks};
 
 impl<F> Queue<F> {
-    /// Whether there is room for another hint. What a target waits for is turned away only if there
-    /// is far too much of it.
+    /// True if there is no room for another hint. A demand is refused only if there is far too much
+    /// of it.
     fn is_full(&self, client: ClientId, tag: &Tag) -> bool {
         let (own, all) = (self.lanes.parts_of(client), self.lanes.parts());
         match tag.is_demand() {

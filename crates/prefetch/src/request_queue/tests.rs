@@ -87,7 +87,7 @@ fn new() -> (Queue<()>, Effects<()>) {
     sized(1000)
 }
 
-/// Whether all of `keys` are among what was told to `client`.
+/// True if all of `keys` are done for `client`.
 fn told(client: ClientId, keys: &[Identity], done: &[(ClientId, Identity)]) -> bool {
     keys.iter().all(|key| done.contains(&(client, *key)))
 }

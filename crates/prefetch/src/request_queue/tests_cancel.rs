@@ -1,7 +1,8 @@
 //! What a process has disclosed by itself stays until it takes it back, and then goes.
 //!
-//! [`check`] is the detector: it drives a queue at random and looks at what is handed to workers. It is
-//! run over the queue as it is, and over one whose cancellation does nothing, which it has to notice.
+//! [`check`] is the detector: it drives a queue at random and looks at what is handed to workers.
+//! It is run over the queue as it is, and over one whose cancellation does nothing, which it has to
+//! notice.
 
 use hashbrown::HashSet;
 use runahead_abi::access_identity::CHUNK_BYTES;
@@ -38,7 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 type Cancel = fn(&mut Queue<()>, &mut Effects<()>) -> usize;
 
-/// Who wants a chunk of a file.
+/// Clients that want a chunk of a file.
 #[derive(Default)]
 struct Wanted {
     disclosed: HashSet<(String, u64)>,

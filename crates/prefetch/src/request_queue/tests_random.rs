@@ -5,7 +5,7 @@ use runahead_predict::{Errand, Outcome};
 
 use super::*;
 
-/// What the four paths of the random test name.
+/// Returns the objects of the four paths of the random test.
 fn class(path: &str) -> Result<Found<()>, Trouble> {
     match path {
         "/a" => found(Class::File { size: 5 * PIECE_BYTES }),
@@ -27,7 +27,7 @@ enum Op {
     Replace(usize),
 }
 
-/// What comes of looking for a file of a program, or into it.
+/// Returns the result of looking for a file of a program, or into it.
 fn report(task: &Task<()>, n: usize) -> Result<Report<()>, Trouble> {
     let lead = |n: usize| {
         let name = format!("/lib/{}", n % 5).into_bytes();
@@ -80,7 +80,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<usize>().prop_map(Op::Replace)]
 }
 
-/// What the random test knows of a client.
+/// State of a client in the random test.
 #[derive(Default)]
 struct Model {
     /// Unresolved keys, with the hints that want them.

@@ -1,4 +1,4 @@
-//! What passes between the queue and the workers.
+//! Jobs that pass between the queue and the workers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use runahead_predict::{Batch, ClientId, EntryId, Errand, Sent, Tag, Task};
 
 use crate::device_number::Home;
 
-/// What a path names, as far as reading it is concerned.
+/// Kind of a path's object, as far as reading it is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// A regular file of this many bytes.
@@ -20,23 +20,23 @@ pub(crate) enum Class {
     Other,
 }
 
-/// Where something lies.
+/// Place of an object on storage.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Place {
-    /// On which device.
+    /// Device of the object.
     pub home: Home,
-    /// Where there: only the order counts.
+    /// Place on the device: only the order counts.
     pub at: u64,
 }
 
-/// What a lookup brought back.
+/// Result of a lookup.
 pub(crate) struct Found<F> {
     pub file: Arc<F>,
     pub class: Class,
     pub place: Place,
 }
 
-/// One thing for a worker to do, without the lock.
+/// Step of a worker, done without the lock.
 pub(crate) enum Step<F> {
     /// Find out what the path names, and have its attributes cached.
     Look { path: Arc<[u8]>, follow: bool },
@@ -50,7 +50,7 @@ pub(crate) enum Step<F> {
     Names { batch: Arc<Batch> },
     /// Something for a program, and whether it is of the program's own file.
     Program { task: Task<F>, own: bool },
-    /// Something that nobody asked for.
+    /// A guess.
     Guess { sent: Sent, errand: Errand<F> },
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Step<F> {
 pub(crate) struct Taken {
     pub client: ClientId,
     pub tag: Tag,
-    /// Of file data.
+    /// Bytes of file data.
     pub bytes: u64,
 }
 

@@ -2,11 +2,12 @@
 //! time. What decides is the production code; the devices are the testbed's models; threads are
 //! events.
 //!
-//! Each program makes accesses to files of its own, directory by directory, computes in between, and
-//! waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints of
-//! files that are never used, then the run is given up), or hints nothing, and lookups and reads
-//! sometimes fail. What is guessed is brought in, too ([`guessing`]), and shadows are stopped where they cost more than they
-//! spare ([`shadows`]). What must hold is in [`checks`], [`account`] and [`runs`]; that each check can fail is shown by planted violations.
+//! Each program makes accesses to files of its own, directory by directory, computes in between,
+//! and waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints
+//! of files that are never used, then the run is given up), or hints nothing, and lookups and reads
+//! sometimes fail. What is guessed is brought in, too ([`guessing`]), and shadows are stopped where
+//! they cost more than they spare ([`shadows`]). What must hold is in [`checks`], [`account`] and
+//! [`runs`]; that each check can fail is shown by planted violations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +37,7 @@ use shadows::Shadows;
 
 const FILE_BYTES: u64 = 64 << 10;
 
-/// What a scheduler might do wrong. Planted where the simulation calls it.
+/// Faults that a scheduler might have. They are planted where the simulation calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     /// The scheduler does not care how far ahead of the target a hint is.
@@ -53,7 +54,7 @@ enum Plant {
     Silent,
     /// The scheduler takes targets to have waited for much longer than they have.
     InventsWaits,
-    /// With each job the scheduler asks for a dozen times as much, which nobody wants.
+    /// Asks for a dozen times as much with each job, which no program wants.
     ReadsOn,
 }
 
@@ -91,11 +92,11 @@ struct File {
 
 /// Names and inodes of so many files come with one request.
 const NAMES_IN_BLOCK: u64 = 16;
-/// In place of the run that made it up: the block that has a file's name.
+/// Run number that stands for the block with a file's name.
 const BLOCK: u32 = 1 << 17;
 
 impl File {
-    /// What has to be in memory before the file can be opened.
+    /// Returns the block that must be in memory before the file can be opened.
     fn block(self) -> Self {
         File { position: self.position / NAMES_IN_BLOCK, astray: BLOCK, ..self }
     }
@@ -138,18 +139,18 @@ struct Program {
     /// Accesses made.
     position: u64,
     run: u32,
-    /// How far this run has hinted.
+    /// Position up to which this run has hinted.
     hinted: u64,
-    /// How far ahead the shadow may be.
+    /// Accesses that the shadow may be ahead.
     lead: u64,
-    /// Of so many runs one goes astray.
+    /// Runs per run that strays.
     strays: u64,
     shadows: Shadows,
     directories: Directories,
     memory: HashSet<File>,
-    /// What is being read, and when it will be there.
+    /// Files being read, and when they arrive.
     arriving: HashMap<File, u64>,
-    /// What of it was guessed and has not been used.
+    /// Files that were guessed and have not been used.
     guessed: HashSet<File>,
     uses: Arc<Uses>,
     told: Told,
@@ -193,9 +194,9 @@ struct World {
     pending: Vec<Option<Event>>,
     checks: Checks,
     plant: Option<Plant>,
-    /// Nothing is brought in: as programs are without us.
+    /// True if nothing is read ahead: as programs run without us.
     plain: bool,
-    /// One in so many steps fails; 0 for none.
+    /// Steps per step that fails; 0: none fails.
     fails: u64,
 }
 
@@ -213,7 +214,8 @@ impl World {
             .submit(self.now, Access::Data { offset: at * FILE_BYTES, len })
     }
 
-    /// When `file` is in memory, and whether the device had to be asked for it: what is under way is waited for.
+    /// When `file` is in memory, and whether the device had to be asked for it: what is under way
+    /// is waited for.
     fn arrives(&mut self, file: File, len: u64) -> (u64, bool) {
         let program = &self.programs[file.program];
         if program.memory.contains(&file) {

@@ -63,7 +63,8 @@ impl Pool {
         }
     }
 
-    /// Reads a file; false if it cannot be read. (Which is as good as read: nothing follows from either.)
+    /// Reads a file; false if it cannot be read. (Which is as good as read: nothing follows from
+    /// either.)
     fn read_whole(
         &self,
         client: ClientId,
@@ -93,8 +94,8 @@ impl Pool {
         }
     }
 
-    /// What was guessed is in memory: from now on its use shows in the client's log. Under the lock,
-    /// so that a client that goes is told before or not at all.
+    /// Notes that guessed data is in memory: from now on its use shows in the client's log. This is
+    /// done under the lock, so that a client that goes hears of it before or not at all.
     fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
         const TARGET: u32 = 0;
         let state = self.lock();

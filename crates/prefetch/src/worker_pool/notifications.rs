@@ -14,7 +14,7 @@ use crate::io::Node;
 pub(crate) struct Core {
     pub id: ClientId,
     sink: Arc<dyn Sink>,
-    /// Nothing more is to be looked at for this client.
+    /// True if nothing more is to be looked up for this client.
     pub closed: AtomicBool,
     /// Runs before this have strayed.
     pub stale_before: AtomicU32,
@@ -25,14 +25,15 @@ impl Core {
         Core { id, sink, closed: AtomicBool::new(false), stale_before: AtomicU32::new(0) }
     }
 
-    /// One of many names was looked up. Those of a client that is gone have been forgotten.
+    /// Notes that one of many names was looked up. Names of a client that is gone have been
+    /// forgotten.
     pub(crate) fn done(&self, key: Identity) {
         if !self.closed.load(Acquire) {
             self.sink.done(key);
         }
     }
 
-    /// What `run` wanted is not to be begun any more.
+    /// True if nothing that `run` wanted is to begin any more.
     pub(crate) fn is_stale(&self, run: u32) -> bool {
         self.closed.load(Acquire) || run < self.stale_before.load(Acquire)
     }
@@ -55,7 +56,7 @@ fn find(cores: &[Arc<Core>], client: ClientId) -> Option<&Core> {
 }
 
 impl Telling {
-    /// What concerns `core` is told to it even if it is gone by then.
+    /// Creates notifications that reach `core` even if it is gone by then.
     pub(crate) fn to(core: &Arc<Core>) -> Self {
         Telling { fx: Effects::default(), cores: vec![core.clone()] }
     }

@@ -53,28 +53,28 @@ pub(super) struct State {
     /// When `settled` was taken: workers that had a job then, less those that have ended one since.
     pub(super) settled_at: Instant,
     pub(super) settled: usize,
-    /// Of devices whose heads move: who begins to read after whom.
+    /// Order of the reads on devices whose heads move.
     pub(super) lines: HashMap<Home, Line>,
     pub(super) closing: bool,
 }
 
-/// What the threads share.
+/// State that the threads share.
 pub(crate) struct Pool {
     pub(super) state: Mutex<State>,
-    /// For idle workers.
+    /// Wakes idle workers.
     pub(super) work: Condvar,
-    /// For whoever waits for the last thread to go.
+    /// Wakes the thread that waits for the last worker to end.
     pub(super) gone: Condvar,
     pub(super) devices: Devices,
     pub(super) inspector: Inspector,
-    /// See [`crate::Prefetcher::new`].
+    /// Callback of [`crate::Prefetcher::new`].
     pub(super) waited: Box<Waited>,
     pub(super) origin: Instant,
 }
 
 type Waited = dyn Fn(u64, Duration) + Send + Sync;
 
-/// What a worker is to do.
+/// Work of a worker.
 pub(super) struct Work {
     pub(super) job: Job<Node>,
     pub(super) ticket: Ticket,
@@ -82,7 +82,7 @@ pub(super) struct Work {
     pub(super) turn: Option<Turn>,
 }
 
-/// Which thread is to be brought in to work.
+/// Thread that is brought in to work.
 pub(super) enum Recruit {
     Nobody,
     Sleeper,
@@ -200,7 +200,7 @@ impl Pool {
         core
     }
 
-    /// See [`crate::Client`].
+    /// Closes a client: see the drop of [`crate::Client`].
     pub(crate) fn close_client(&self, core: &Arc<Core>) {
         let mut telling = Telling::to(core);
         let mut state = self.lock();

@@ -64,7 +64,7 @@ impl Pool {
         }
     }
 
-    /// Where requests are quick or served one at a time, nobody gains.
+    /// True if reading `file` ahead gains nothing: its requests are quick, or served one at a time.
     fn is_in_vain(&self, file: &Node) -> bool {
         let Some(device) = file.place().home else { return false };
         let sched = &self.lock().sched;

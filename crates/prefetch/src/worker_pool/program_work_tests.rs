@@ -10,7 +10,7 @@ use super::*;
 use crate::io::Clock;
 use crate::worker_pool::pool::variable;
 
-/// All files that `program` leads to, without order.
+/// Returns the files that `program` leads to.
 fn found(program: &Path) -> BTreeSet<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let inspector = Inspector::new(&variable("LD_LIBRARY_PATH"), &variable("PATH"));
@@ -37,7 +37,8 @@ fn found(program: &Path) -> BTreeSet<PathBuf> {
     files
 }
 
-/// What the dynamic linker says that it would load: `name => path (address)`, or `path (address)`.
+/// Returns the files that the dynamic linker says it would load: `name => path (address)`, or `path
+/// (address)`.
 fn loaded(program: &Path) -> BTreeSet<PathBuf> {
     let output = Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").output();
     let output = output.expect("the program can be started");

@@ -13,7 +13,7 @@ use crate::io::{Clock, Device, Node, Reader, Turn, trouble};
 use crate::request_queue::{Found, Job, Step};
 use crate::scheduler::Ticket;
 
-/// What a worker that asks for a job was counted as until then.
+/// Previous state of a worker that asks for a job.
 enum Was {
     Starting,
     Busy(Ticket),
@@ -143,7 +143,7 @@ impl Pool {
                 _ => INFORMATIVE,
             };
             state.sched.sample(sample, ticket);
-            // (Where requests are short, it is the queue that was long.)
+            // Where requests are short, a long latency comes from the queue.
             if latency >= least && !state.sched.is_quick(device) {
                 (self.waited)(device_number(device.0, device.1), latency);
             }

@@ -42,7 +42,7 @@ pub fn seed() -> u64 {
 pub struct Watch {
     pub done: Mutex<HashSet<u64>>,
     pub expected: Mutex<HashSet<u64>>,
-    /// What the target has come to, as a test says.
+    /// Accesses that the target has made, as a test says.
     pub used: Mutex<HashSet<u64>>,
     pub forgotten: Mutex<HashSet<u64>>,
     pub completed: Mutex<Vec<Completion>>,
@@ -181,8 +181,8 @@ impl Hint<'_> {
     }
 }
 
-/// Takes a file's pages out of memory, where it is on storage. A page that another processor is still busy with stays
-/// for a while, so it is asked more than once.
+/// Takes a file's pages out of memory, where it is on storage. A page that another processor is
+/// still busy with stays for a while, so it is asked more than once.
 pub fn drop_from_memory(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
@@ -196,14 +196,15 @@ pub fn drop_from_memory(path: &Path) {
     }
 }
 
-/// Whether the page at `offset` is in memory, by mincore(2), which tells the owner of a file. (A read that must not wait
-/// starts to read what is missing, and on a fast disk finds it there in the end.)
+/// True if the page at `offset` is in memory, by mincore(2), which tells the owner of a file. A
+/// read that must not wait would start to read missing data, and on a fast disk find it in the end.
 pub fn resident(path: &Path, offset: u64) -> bool {
     let file = File::open(path).unwrap();
     let page = rustix::param::page_size();
     let aligned = offset / page as u64 * page as u64;
     let mut is_in_memory = 0_u8;
-    // SAFETY: a new mapping of one page, which nothing reads through; mincore(2) writes one byte for one page.
+    // SAFETY: a new mapping of one page, which nothing reads through; mincore(2) writes one byte
+    // for one page.
     unsafe {
         let (prot, flags) = (ProtFlags::READ, MapFlags::SHARED);
         let at = mmap(ptr::null_mut(), page, prot, flags, &file, aligned).unwrap();

@@ -1,27 +1,29 @@
-//! What guesses cost and what they spare, counted apart from the scheduler.
+//! Costs and gains of guesses, counted apart from the scheduler.
 //!
-//! Invariant: at any time, what guesses have cost, that is, the processor time that they have taken, as far as others had to
-//! wait for a processor (and a part of it, [`SPARE`], where nobody had to), and [`BYTE`] for each byte, is at most
+//! Invariant: at any time, what guesses have cost, that is, the processor time that they have
+//! taken, as far as others had to wait for a processor (and a part of it, [`SPARE`], where no
+//! program had to), and [`BYTE`] for each byte, is at most
 //! - [`GRACE`],
-//! - a quarter of what targets have waited for something nobody foresaw,
-//! - such a wait, as long as they were on average, for each guess that a target found in memory when it came, and
+//! - a quarter of what targets have waited for unforeseen data,
+//! - such a wait, as long as they were on average, for each guess that a target found in memory
+//!   when it came, and
 //! - what was under way at once, at the price of the dearest.
 
 use runahead_abi::cost_account::TRY;
 
 /// Sixteenths of waits that go into trying (`admission.rs`).
 const TRIED: u64 = 4;
-/// What may be lost before a guess has been used, in nanoseconds, as all times here.
+/// Allowed loss before a guess has been used, in nanoseconds, as all times here.
 const GRACE: u64 = 5_000_000;
 /// Part of its time that an idle processor costs.
 const SPARE: f64 = 0.25;
-/// What each byte costs that is transferred.
+/// Cost of a transferred byte.
 const BYTE: u64 = 4;
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Account {
     spent: u64,
-    /// Waits that nobody foresaw, and what they took in all.
+    /// Number of unforeseen waits, and their sum.
     waits: (u64, u64),
     /// Guesses that were used, and what they have spared.
     pub used: u64,
@@ -40,7 +42,8 @@ impl Account {
         self.most = self.most.max(self.under_way);
     }
 
-    /// One is over. It brought so many bytes, and took so much of a processor, for part of which others had to wait.
+    /// Books a guess that has ended: its bytes, its processor time, and the part of that for which
+    /// others had to wait.
     pub fn ends(&mut self, bytes: u64, processor: u64, contention: f64) {
         let cost = (processor as f64 * contention.max(SPARE)) as u64 + bytes * BYTE;
         self.under_way -= 1;
@@ -48,7 +51,7 @@ impl Account {
         self.dearest = self.dearest.max(cost);
     }
 
-    /// A target has waited for something nobody foresaw.
+    /// Books an unforeseen wait of a target.
     pub fn waited(&mut self, time: u64) {
         self.waits = (self.waits.0 + 1, self.waits.1 + time);
     }
@@ -60,7 +63,7 @@ impl Account {
         self.spared += time.checked_div(count).unwrap_or(0);
     }
 
-    /// What was spent, as a part of what might be: see the module's text.
+    /// Returns the spending as a part of the invariant's bound.
     pub fn part(&self) -> f64 {
         let tried = self.waits.1 * TRIED / TRY as u64;
         self.spent as f64 / (GRACE + tried + self.spared + self.most * self.dearest) as f64

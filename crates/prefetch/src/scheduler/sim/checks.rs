@@ -13,7 +13,7 @@ use crate::concurrency_limit::START;
 use crate::device_number::Home;
 use crate::scheduler::Scheduler;
 
-/// What the simulation knows of one file that was hinted and is not settled.
+/// State of one file that was hinted and is not settled.
 struct Open {
     /// The newest run that hinted it.
     run: u32,
@@ -24,9 +24,9 @@ struct Open {
 pub(super) struct Checks {
     open: HashMap<File, Open>,
     keys: HashMap<(ClientId, u64), File>,
-    /// Demands that nobody has begun to serve.
+    /// Demands that no worker has begun to serve.
     urgent: HashSet<File>,
-    /// What was given up, by program: runs before this.
+    /// First run that is not given up, by program.
     stale: HashMap<usize, u32>,
     position: HashMap<usize, u64>,
     /// Read, or being read, and not reached: with the run that wanted it.
@@ -36,15 +36,15 @@ pub(super) struct Checks {
     in_flight: HashMap<usize, usize>,
     /// Jobs in flight that a device was asked for, and not just what others wait for, by device.
     asked: HashMap<usize, usize>,
-    /// Jobs that were taken to be on another device, by device. (A path of a device that has not answered yet has that
-    /// of the nearest directory that is known, if only the root.)
+    /// Jobs that were taken to be on another device, by device. (A path of a device that has not
+    /// answered yet has that of the nearest directory that is known, if only the root.)
     mistaken: HashMap<usize, usize>,
     /// Jobs by file.
     under_way: HashMap<File, usize>,
     /// Jobs that have ended, by device.
     ended: HashMap<usize, u64>,
-    /// Prefetches in flight for each server when a demand came to a device with a settled limit: sum
-    /// and count.
+    /// Prefetches in flight for each server when a demand came to a device with a settled limit:
+    /// sum and count.
     met: HashMap<usize, (f64, u64)>,
     pub begun_far: u64,
     pub begun_near: u64,
@@ -58,13 +58,14 @@ pub(super) struct Checks {
 
 /// Jobs after which a limit is taken to have settled.
 const SETTLED: u64 = 150;
-/// What a demand may meet in flight for each server of a device with a settled limit, on average of
-/// one world. Not a promise but what tells a limit that works from none: of 1,000 worlds one in
-/// a hundred was above 9 and none above 12, and without a limit one in seventeen is above 16.
+/// Requests that a demand may meet in flight for each server of a device with a settled limit, on
+/// average of one world. This is no promise, but tells a limit that works from none: of 1,000
+/// worlds one in a hundred was above 9 and none above 12, and without a limit one in seventeen is
+/// above 16.
 const MET_MOST: f64 = 16.0;
-/// Demands to a device from where on they tell, and below which they may have met twice as much. (Among 7,600 worlds
-/// there were two whose one spindle was asked 30 times in all, and met 18 and 22: its limit was 11 and 23 in the end, which
-/// is too much for one.)
+/// Demands to a device from where on they tell, and below which they may have met twice as much.
+/// (Among 7,600 worlds there were two whose one spindle was asked 30 times in all, and met 18 and
+/// 22: its limit was 11 and 23 in the end, which is too much for one.)
 const MET_TELLING: u64 = 30;
 const MET_FEW: u64 = 60;
 
@@ -85,7 +86,8 @@ impl Checks {
         let open = self.open.entry(file).or_insert(Open { run, demand });
         open.run = open.run.max(run);
         open.demand |= demand;
-        // Where nothing of a directory has been seen yet, it may be taken for one of another device.
+        // Where nothing of a directory has been seen yet, it may be taken for one of another
+        // device.
         let seen = self.seen.contains(&(file.device, file.program));
         if demand && fresh && seen && !self.under_way.contains_key(&file) {
             self.urgent.insert(file);
@@ -132,7 +134,8 @@ impl Checks {
             self.begun_near += 1;
         } else {
             self.begun_far += 1;
-            // Itself included. (Before the first answer from a directory the device may be another.)
+            // Itself included. (Before the first answer from a directory the device may be
+            // another.)
             let there = scheduler.limits.in_flight_on(home);
             let known = self.seen.contains(&(file.device, file.program));
             let before = there.saturating_sub(1);
@@ -233,24 +236,26 @@ impl Checks {
         }
     }
 
-    /// What all demands to devices that seek, or others, met: sum and count.
+    /// Returns the requests that all demands met at devices that seek, or at others: sum and count.
     pub fn met_in_all(&self) -> (f64, u64) {
         let sum = |(sum, count), (more, further)| (sum + more, count + further);
         self.met.values().copied().fold((0.0, 0), sum)
     }
 
-    /// What demands met on average, at worst of all devices where enough of them came.
+    /// Returns the mean number of requests that demands met, at worst of all devices where enough
+    /// of them came.
     pub fn met(&self) -> f64 {
         self.means_met().map(|(mean, _)| mean).fold(0.0, f64::max)
     }
 
-    /// What demands met on average on each device where enough of them came, and how many came.
+    /// Returns the mean number of requests that demands met on each device where enough of them
+    /// came, and the number of these.
     fn means_met(&self) -> impl Iterator<Item = (f64, u64)> {
         let enough = self.met.values().filter(|(_, count)| *count >= MET_TELLING);
         enough.map(|&(sum, count)| (sum / count as f64, count))
     }
 
-    /// All programs have ended, and their clients have gone.
+    /// Checks the end: all programs have ended, and their clients have gone.
     pub fn over(&mut self, scheduler: &Scheduler<File>) {
         let most = |count| if count < MET_FEW { 2.0 * MET_MOST } else { MET_MOST };
         let met = self.means_met().all(|(mean, count)| mean <= most(count));

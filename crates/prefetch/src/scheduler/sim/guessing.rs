@@ -1,5 +1,5 @@
-//! Guesses: the directories that they are of, what workers do for them, and what the supervisor tells of waits and of
-//! processors, which are idle or busy throughout.
+//! Guesses: the directories that they are of, what workers do for them, and what the supervisor
+//! tells of waits and of processors, which are idle or busy throughout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,8 @@ use super::*;
 
 /// A worker's time of a processor for one job.
 const PROCESSOR: (u64, u64) = (10_000, 100_000);
-/// The supervisor says this often what was waited, and how contended processors are once workers have used so much.
+/// The supervisor says this often what was waited, and how contended processors are once workers
+/// have used so much.
 const TELL: u64 = 10_000_000;
 const TELLING: u64 = 1_000_000;
 
@@ -32,15 +33,16 @@ impl Directories {
 
 /// Files of a directory that are read before there are guesses.
 pub(super) const EVIDENCE: u64 = 3;
-/// In place of the run that made it up: a file that the program does not read.
+/// Run number that stands for a file that the program does not read.
 const OTHERS: u32 = 1 << 16;
 
-/// What the supervisor knows of a program.
+/// State of a program that the supervisor knows.
 #[derive(Default)]
 pub(super) struct Told {
-    /// Waits that nobody foresaw, of which the scheduler has not been told.
+    /// Unforeseen waits of which the scheduler does not know yet.
     waits: (u32, u64),
-    /// What workers had used of processors, and how long the program had waited for one, when that was told.
+    /// Processor time that workers had used, and the program's wait for processors, at the last
+    /// report.
     processor: u64,
     delayed: u64,
 }
@@ -51,7 +53,7 @@ pub(super) struct Processors {
     count: u64,
     /// Programs that compute all the time.
     load: u64,
-    /// What workers have used, and how long others have waited for it.
+    /// Processor time that workers have used, and the others' wait for it.
     used: u64,
     delayed: u64,
 }
@@ -61,7 +63,7 @@ impl Processors {
         Processors { count, load, ..Processors::default() }
     }
 
-    /// How long others wait for a processor, as a part of what workers use.
+    /// Returns the others' wait for a processor, per processor time of workers.
     pub fn contention(&self) -> f64 {
         if self.load < self.count { 0.0 } else { 1.0 }
     }
@@ -99,13 +101,13 @@ impl Sink for Uses {
     fn completed(&self, _: &Completion) {}
 }
 
-/// What a worker does for a guess.
+/// Task of a worker for a guess.
 pub(super) struct Guessing {
     job: Job<File>,
     ticket: Ticket,
     /// The file that the guess is about; of a directory, one without a number.
     file: File,
-    /// What is asked of the device, if anything is, and when it answers.
+    /// Request to the device, if any, and the time of its answer.
     asks: Option<Kind>,
     answered: u64,
     began: u64,
@@ -179,7 +181,7 @@ impl World {
         self.scheduler.end(ticket);
     }
 
-    /// What the directory of `file` holds.
+    /// Returns the entries of the directory of `file`.
     fn names(&self, file: File) -> Vec<Name> {
         let program = &self.programs[file.program];
         let Directories { files, read } = program.directories;
@@ -209,7 +211,7 @@ impl World {
         }
     }
 
-    /// Program `n` has waited for something nobody foresaw.
+    /// Notes an unforeseen wait of program `n`.
     pub(super) fn waited(&mut self, n: usize, time: u64) {
         let waits = &mut self.programs[n].told.waits;
         *waits = (waits.0 + 1, waits.1 + time);

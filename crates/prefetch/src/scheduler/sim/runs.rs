@@ -5,11 +5,11 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Which worlds.
+/// Kind of worlds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Any,
-    /// Nothing is hinted, so that there are guesses; and storage is so fast that what they spare is hardly worth it.
+    /// Worlds without hints, so that there are guesses, on storage so fast that guesses hardly pay.
     Unhinted,
 }
 
@@ -63,7 +63,8 @@ fn program(
     }
 }
 
-/// Of a program whose guesses come true, or of one that reads as little of each directory as leads to guesses.
+/// Returns the directories of a program whose guesses come true, or of one that reads as little of
+/// each directory as leads to guesses.
 fn directories(random: &mut Random) -> Directories {
     let files = [EVIDENCE, 20, 60][random.below(3) as usize];
     Directories { files, read: if random.one_in(2) { files } else { EVIDENCE } }
@@ -122,7 +123,8 @@ fn run(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
     world
 }
 
-/// More than any world takes: one in some thousands, whose scheduler asks for a dozen times as much, two million.
+/// More than any world takes: one in some thousands, whose scheduler asks for a dozen times as
+/// much, two million.
 const STEPS_MOST: u32 = 40_000_000;
 
 /// Until nothing is left to be done.
@@ -143,7 +145,7 @@ fn go(mut world: World, seed: u64) -> World {
     world
 }
 
-/// So many worlds, from `RUNAHEAD_SEED` on, or a new seed.
+/// Number of worlds, from `RUNAHEAD_SEED` on, or a new seed.
 const WORLDS: u64 = 100;
 /// Prefetches for each server that demands may meet, on average of all worlds.
 const MET_MEAN: f64 = 1.5;
@@ -196,15 +198,17 @@ fn no_guesses_cost_too_much() {
     );
 }
 
-/// What a target may take, as a multiple of what it takes without us: with storage that serves at least so many requests
-/// side by side, and with less. Among 2,000 worlds one target in a hundred took more than 1.08 times as long there, two
-/// more than 1.2 (1.35: one whose neighbour took 0.3). Where heads move each request more is a seek in somebody's way until it
-/// is known that nothing is to be brought in, or while another gains: one in a hundred took more than 1.86, the worst 3.1.
+/// Longest time of a target as a multiple of its time without us: with storage that serves at least
+/// so many requests side by side, and with less. Among 2,000 worlds one target in a hundred took
+/// more than 1.08 times as long there, two more than 1.2 (1.35: one whose neighbour took 0.3).
+/// Where heads move each request more is a seek that delays another until it is known that nothing
+/// is to be read ahead, or while another gains: one in a hundred took more than 1.86, the worst
+/// 3.1.
 const SIDE_BY_SIDE: usize = 8;
 const LOSS_MOST: (f64, f64) = (1.6, 4.0);
 
-/// What targets take in the world of `seed`, as multiples of what they take without us; and whether storage serves
-/// requests side by side.
+/// Returns the times of the targets in the world of `seed`, as multiples of their times without us;
+/// and true if storage serves requests side by side.
 fn losses(seed: u64, plant: Option<Plant>) -> impl Iterator<Item = (f64, bool)> {
     let ends = |world: World| go(world, seed).programs.into_iter().map(|program| program.ended);
     let made = world(seed, plant, Sort::Any);
@@ -217,7 +221,7 @@ fn losses(seed: u64, plant: Option<Plant>) -> impl Iterator<Item = (f64, bool)> 
     ratios.zip(beside)
 }
 
-/// Whatever the device, the program and whoever else there is.
+/// Runs worlds with any device, program and neighbours.
 #[test]
 fn no_target_loses_more_than_the_bound() {
     let seed = crate::test_support::seed();
@@ -249,8 +253,8 @@ fn the_same_seed_makes_the_same_world() {
     (1..4).for_each(|seed| assert_eq!(end(seed), end(seed)));
 }
 
-/// Every check fails where it should. Most worlds give some plants no occasion (few have a queue that reaches the
-/// limit), so that more of them are tried than of those in which nothing is wrong.
+/// Every check fails where it should. Most worlds give some plants no occasion (few have a queue
+/// that reaches the limit), so that more of them are tried than of those in which nothing is wrong.
 #[test]
 fn planted_violations_are_found() {
     const TRIED: u64 = 20 * WORLDS;

@@ -1,4 +1,4 @@
-//! Whether a program has shadows: what the supervisor decides, with the production account of their worth.
+//! Shadows of a program, as the supervisor decides, with the production account of their worth.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use super::*;
 pub(super) struct Shadows {
     cost_benefit: CostBenefit,
     stopped: bool,
-    /// The storage serves one request at a time: nothing is brought in for anybody.
+    /// True if the storage serves one request at a time: nothing is read ahead for any program.
     sole: bool,
     /// Hints that the program has not come to, by position.
     open: BTreeSet<(u64, File)>,
     issued: u64,
     used: u64,
     missed: u64,
-    /// Waits that nobody foresaw: how many, and what they took in all.
+    /// Unforeseen waits: their number and sum.
     pub waits: (u64, u64),
     weighed: u64,
 }
@@ -41,7 +41,8 @@ impl Shadows {
         self.issued += u64::from(self.open.insert((file.position, file)));
     }
 
-    /// The program has come to `file`, which somebody `foresaw`. What it has passed without using it was wrong.
+    /// Notes that the program has come to `file`, which a hint `foresaw` or not. Hints that it has
+    /// passed without using them were wrong.
     pub fn reached(&mut self, file: File, foresaw: bool) {
         let first = File { device: 0, program: 0, group: 0, position: 0, astray: 0 };
         let later = self.open.split_off(&(file.position + 1, first));
