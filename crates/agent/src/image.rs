@@ -71,7 +71,8 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     // What the program passes is read by process_vm_readv(2), which containers forbid: without it
     // its signal masks would be misunderstood.
     sys::copy_in::<u8>(base)?;
-    let text = (base + u64::from(config.text_at), u64::from(config.text_len));
+    let text =
+        plane::AddressRange::of_bytes(base + u64::from(config.text_at), config.text_len.into());
     protect(base, text, config.total_len.into())?;
     address_space::reserve(base)?;
     let session = Session::new(*config, (base, config.total_len.into()));
@@ -112,9 +113,9 @@ fn inject_faults(_: &Session) -> sys::Result<()> {
 
 /// Makes our text, and the constants in front of it, read-only, and everything else not executable. (Constants
 /// are in one mapping with the text: every mapping is copied at a fork.)
-fn protect(base: u64, (text, text_len): (u64, u64), total: u64) -> sys::Result<()> {
+fn protect(base: u64, text: plane::AddressRange, total: u64) -> sys::Result<()> {
     use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
-    let text_end = text + text_len;
+    let text_end = text.end;
     // SAFETY: our own image, whose linker meant nothing more to be written.
     unsafe {
         sys::protect(base, text_end - base, PROT_READ | PROT_EXEC)?;

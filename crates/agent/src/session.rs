@@ -9,6 +9,7 @@ use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
 use crate::address_space;
 use crate::arch::ticks;
+use crate::plane::AddressRange;
 use crate::sys;
 use crate::thread_owned::Owned;
 
@@ -124,9 +125,9 @@ impl Session {
         self.owned_from(at, at.saturating_add(len)).is_some()
     }
 
-    /// First address and end of the lowest such memory between `at` and `end`.
-    pub fn owned_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
-        let image = (self.image.0, self.image.0 + self.image.1);
+    /// Range of the lowest such memory between `at` and `end`.
+    pub fn owned_from(&self, at: u64, end: u64) -> Option<AddressRange> {
+        let image = AddressRange::of_bytes(self.image.0, self.image.1);
         let used = address_space::used_from(at, end);
         used.into_iter().chain(self.is_image(at, end).then_some(image)).min()
     }

@@ -17,6 +17,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use crate::address_range::AddressRange;
 use crate::arch::STACK_BYTES;
 use crate::sys::{self, Errno, PAGE, Place};
 
@@ -157,13 +158,13 @@ impl<const N: usize> Stretch<N> {
         })
     }
 
-    /// First address and end of the first used unit at or behind `at`.
-    fn used_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
+    /// Range of the first used unit at or behind `at`.
+    fn used_from(&self, at: u64, end: u64) -> Option<AddressRange> {
         let (first, end) = self.span(at, end);
         let used = |n: &usize| self.units[*n].load(Relaxed) == USED;
         let first = (first..end).find(used)?;
         let start = self.start.load(Relaxed) + first as u64 * self.unit;
-        Some((start, start + self.unit))
+        Some(AddressRange::of_bytes(start, self.unit))
     }
 }
 
@@ -275,8 +276,8 @@ pub fn make_way(at: u64, end: u64) -> bool {
     NEAR.make_way(at, end) & FAR.make_way(at, end)
 }
 
-/// First address and end of the agent's first used unit at or behind `at`.
-pub fn used_from(at: u64, end: u64) -> Option<(u64, u64)> {
+/// Range of the agent's first used unit at or behind `at`.
+pub fn used_from(at: u64, end: u64) -> Option<AddressRange> {
     FAR.used_from(at, end).or_else(|| NEAR.used_from(at, end))
 }
 
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_given_to_nobody_else_and_comes_again() {
+    fn a_unit_in_use_is_not_taken_again_until_it_is_freed() {
         let room = stretch(true);
         let start = room.start.load(Relaxed);
         let take =
@@ -319,7 +320,7 @@ mod tests {
         );
         assert_eq!(
             room.used_from(start + UNIT + 5, start + 8 * UNIT),
-            Some((start + UNIT, start + 2 * UNIT))
+            Some(AddressRange::of_bytes(start + UNIT, UNIT))
         );
         assert_eq!(room.used_from(start + 5 * UNIT, start + 80 * UNIT), None);
         // SAFETY: it was never taken.
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn where_somebody_else_is_nothing_is_taken() {
+    fn a_unit_with_a_foreign_mapping_is_not_taken() {
         let room = stretch(false);
         let start = room.start.load(Relaxed);
         // SAFETY: replaces nothing.

@@ -7,6 +7,7 @@ use super::kernel_signals::{self, Action};
 use super::policy::Exec;
 use super::thread::Thread;
 use super::{policy, program_faults, signal_masks};
+use crate::address_range::AddressRange;
 use crate::call::Call;
 use crate::{address_space, sys};
 
@@ -85,11 +86,11 @@ extern "C" fn undo(work: u64) {
 /// Frees the memory of an exec's arguments: the exec has failed, or was a vfork child's, which is
 /// gone.
 pub(super) fn give_memory_back(thread: &Thread) {
-    let (at, len) = thread.exec_memory.replace((0, 0));
-    if len != 0 {
+    let memory = thread.exec_memory.replace(AddressRange::EMPTY);
+    if memory != AddressRange::EMPTY {
         // SAFETY: the policy has mapped it for that call, which is over, and no other code knows of
         // it.
-        unsafe { address_space::give_back(at, len) };
+        unsafe { address_space::give_back(memory.start, memory.bytes()) };
     }
 }
 

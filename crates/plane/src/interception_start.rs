@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use crate::address_range::AddressRange;
 use crate::interception_state::{PROCESS, TEXT};
 use crate::thread::{self, Thread};
 use crate::{address_space, arch, clone, sigsys, sys};
@@ -11,13 +12,13 @@ use crate::{address_space, arch, clone, sigsys, sys};
 /// mask that the program believes to have, while all signals stay blocked until its parent or the
 /// kernel sets the mask; None: the thread has the mask that it believes to have.
 pub fn start(
-    text: (u64, u64),
+    text: AddressRange,
     has_fsgsbase: bool,
     pkru_at: u32,
     believed: Option<u64>,
 ) -> sys::Result<()> {
-    TEXT[0].store(text.0, Relaxed);
-    TEXT[1].store(text.1, Relaxed);
+    TEXT[0].store(text.start, Relaxed);
+    TEXT[1].store(text.end, Relaxed);
     arch::RUNAHEAD_FSGSBASE.store(has_fsgsbase.into(), Relaxed);
     PROCESS.store(sys::getpid(), Relaxed);
     arch::pkeys::begin(pkru_at);

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
+use crate::address_range::AddressRange;
+
 /// The policy sees all calls ([`Interest::Every`](crate::Interest::Every)).
 pub(crate) static SEES_ALL: AtomicBool = AtomicBool::new(false);
 /// A policy that reports lets some calls go by ([`crate::be_quick`]). Read by the entry code.
@@ -14,7 +16,7 @@ pub(crate) static RETIRED: AtomicBool = AtomicBool::new(false);
 pub(crate) static STANDS_DOWN: AtomicBool = AtomicBool::new(false);
 /// Threads are being sent the signal that takes their dispatch off.
 pub(crate) static CALLING_OFF: AtomicBool = AtomicBool::new(false);
-/// First address of the agent's code, and its length in bytes.
+/// First address of the agent's code, and its end.
 pub(crate) static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// PID of this process, stored at the start and in each child.
 pub(crate) static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -44,14 +46,12 @@ pub(crate) fn stands_down() -> bool {
     STANDS_DOWN.load(Relaxed)
 }
 
-/// First address and length in bytes of the agent's code, whose calls Syscall User Dispatch lets
-/// through.
-pub(crate) fn text() -> (u64, u64) {
-    (TEXT[0].load(Relaxed), TEXT[1].load(Relaxed))
+/// Range of the agent's code, whose calls Syscall User Dispatch lets through.
+pub(crate) fn text() -> AddressRange {
+    AddressRange { start: TEXT[0].load(Relaxed), end: TEXT[1].load(Relaxed) }
 }
 
 /// True if the agent's code is at that address.
 pub(crate) fn is_ours(address: u64) -> bool {
-    let (first, len) = text();
-    (first..first + len).contains(&address)
+    text().contains(address)
 }

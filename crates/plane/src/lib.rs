@@ -13,6 +13,7 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod address_range;
 pub mod address_space;
 mod alternate_stack;
 pub mod arch;
@@ -49,6 +50,7 @@ pub mod thread_owned;
 pub mod thread_stop;
 mod trampolines;
 
+pub use address_range::AddressRange;
 pub use call::Call;
 pub use call_restart::is_partly_made;
 pub use call_routing::{

@@ -35,6 +35,7 @@ mod trap_counts;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::signal_actions;
+use crate::address_range::AddressRange;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
 use crate::policy::Event;
@@ -125,8 +126,8 @@ pub(super) fn in_new_process() {
     });
 }
 
-/// First address and end of the lowest page of stubs between `at` and `end`.
-pub fn stubs_from(at: u64, end: u64) -> Option<(u64, u64)> {
+/// Range of the lowest page of stubs between `at` and `end`.
+pub fn stubs_from(at: u64, end: u64) -> Option<AddressRange> {
     STATE.try_with(|state| state.stubs.lowest(at, end)).flatten()
 }
 

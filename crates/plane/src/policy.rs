@@ -31,6 +31,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
+use crate::address_range::AddressRange;
 use crate::arch::Context;
 use crate::call::Call;
 use crate::{kernel_signals, sys};
@@ -176,9 +177,9 @@ pub enum Exec {
         nr: u64,
         /// Arguments of the call.
         args: [u64; 6],
-        /// First address and length in bytes of the memory that holds what the arguments point to.
+        /// Memory that holds what the arguments point to.
         /// It comes from [`crate::address_space`]; the plane frees it when the call has failed.
-        memory: (u64, u64),
+        memory: AddressRange,
     },
     /// No call is made; the program sees this value.
     Answer(i64),

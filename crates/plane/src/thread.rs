@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::alternate_stack::{self, AUTODISARM, Altstack};
 use super::kernel_signals::{self, Action};
 use super::reported_call_state::Begun;
+use crate::address_range::AddressRange;
 use crate::address_space;
 use crate::arch::{
     self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
@@ -88,7 +89,7 @@ pub struct Thread {
     pub(super) is_disturbed: Cell<bool>,
     /// First address and length in bytes of the memory that holds the arguments of the exec under
     /// way; (0, 0): none.
-    pub(super) exec_memory: Cell<(u64, u64)>,
+    pub(super) exec_memory: Cell<AddressRange>,
     /// Switches of this thread when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     /// Page faults of this thread that waited, as the policy last saw them.
@@ -279,7 +280,7 @@ impl Thread {
             mask_to_enter: Cell::new(None),
             is_asking: Cell::new(false),
             is_disturbed: Cell::new(false),
-            exec_memory: Cell::new((0, 0)),
+            exec_memory: Cell::new(AddressRange::EMPTY),
             switches: Cell::new(None),
             faults: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
@@ -475,7 +476,7 @@ pub(super) fn forget_others(thread: &Thread) {
     // Timers are not inherited.
     thread.faults.set(None);
     ARMED.store(0, Relaxed);
-    thread_slots::expect_nobody();
+    thread_slots::expect_none();
     thread.armed.set(false);
 }
 
@@ -503,11 +504,11 @@ pub(super) fn armed() -> u32 {
 /// Switches dispatch on for the calling thread.
 pub(super) fn arm_dispatch() -> sys::Result<()> {
     use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
-    let (text, len) = crate::interception_state::text();
+    let text = crate::interception_state::text();
+    let range = [PR_SYS_DISPATCH_ON.into(), text.start, text.bytes(), 0];
     // SAFETY: the range holds every call instruction of the agent, the signal's restorer included;
     // without a selector byte there is nothing that the program could overwrite.
-    unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, len, 0]) }
-        .map(|_| ())
+    unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, range) }.map(|_| ())
 }
 
 /// Switches it off.

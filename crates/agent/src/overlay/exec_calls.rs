@@ -13,6 +13,7 @@ use super::kernel_calls::{self, OpenFile};
 use super::layer::Layer;
 use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
 use crate::address_space;
+use crate::plane::AddressRange;
 use crate::plane::policy::Exec;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -202,7 +203,7 @@ fn put_kernel_path(list: &mut ArgumentList, found: &Resolved) -> Result<u64> {
 
 /// Mapping with a list of arguments and the texts that it points to.
 struct ArgumentList {
-    memory: (u64, u64),
+    memory: AddressRange,
     pointers: u64,
     count: usize,
     capacity: usize,
@@ -219,7 +220,7 @@ impl ArgumentList {
         let pointers = address_space::map_private(bytes)?;
         let texts = pointers + 8 * capacity as u64;
         Ok(ArgumentList {
-            memory: (pointers, bytes),
+            memory: AddressRange::of_bytes(pointers, bytes),
             pointers,
             count: 0,
             capacity,
@@ -230,7 +231,7 @@ impl ArgumentList {
 
     fn put(&mut self, text: &[u8]) -> Result<u64> {
         let at = self.texts;
-        let end = self.memory.0 + self.memory.1;
+        let end = self.memory.end;
         if at + text.len() as u64 + 1 > end {
             return Err(Errno(sys::E2BIG));
         }
@@ -261,7 +262,7 @@ impl Drop for ArgumentList {
     fn drop(&mut self) {
         if !self.is_handed_over {
             // SAFETY: the mapping was not handed over.
-            unsafe { address_space::give_back(self.memory.0, self.memory.1) };
+            unsafe { address_space::give_back(self.memory.start, self.memory.bytes()) };
         }
     }
 }

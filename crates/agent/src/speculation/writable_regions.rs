@@ -41,7 +41,8 @@ pub fn each(
         while mapping.writable && !is_ours(mapping.start) && at < mapping.end {
             // Memory of the agent may be part of one mapping with memory of the program.
             let owned = session.owned_from(at, mapping.end);
-            let (end, next) = owned.unwrap_or((mapping.end, mapping.end));
+            let (end, next) =
+                owned.map_or((mapping.end, mapping.end), |owned| (owned.start, owned.end));
             if at < end {
                 if mapping.shared {
                     return Err(Errno(sys::ETXTBSY));

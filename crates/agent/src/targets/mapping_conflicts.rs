@@ -19,8 +19,8 @@ const SHM_RND: u64 = 0o20000;
 const SHM_REMAP: u64 = 0o40000;
 const IPC_STAT: u64 = 2;
 
-/// First address and end of the lowest memory of ours between `at` and `end`.
-fn ours_from(session: &Session, at: u64, end: u64) -> Option<(u64, u64)> {
+/// Range of the lowest memory of ours between `at` and `end`.
+fn ours_from(session: &Session, at: u64, end: u64) -> Option<plane::AddressRange> {
     session.owned_from(at, end).into_iter().chain(plane::patch::stubs_from(at, end)).min()
 }
 
@@ -103,7 +103,8 @@ impl Target {
         // What is around ours.
         let mut from = at;
         while from < end {
-            let (ours, behind) = ours_from(session, from, end).unwrap_or((end, end));
+            let plane::AddressRange { start: ours, end: behind } =
+                ours_from(session, from, end).unwrap_or(plane::AddressRange::of_bytes(end, 0));
             if from < ours {
                 // SAFETY: the program asked for it, and none of it is ours.
                 let unmapped = unsafe { sys::unmap(from, ours - from) };

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU16, Ordering::SeqCst, fence};
 
 use linux_raw_sys::general as k;
 
+use crate::address_range::AddressRange;
 use crate::address_space;
 use crate::arch::{self, ABSENT, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, STUB_BYTES, Window};
 use crate::policy;
@@ -50,10 +51,10 @@ impl Stubs {
         Some(slot)
     }
 
-    /// First address and end of the lowest of them between `at` and `end`.
-    pub fn lowest(&self, at: u64, end: u64) -> Option<(u64, u64)> {
+    /// Range of the lowest of them between `at` and `end`.
+    pub fn lowest(&self, at: u64, end: u64) -> Option<AddressRange> {
         let pages = self.0.iter().filter(|p| p.at != 0 && at < p.at + PAGE && p.at < end);
-        pages.map(|p| (p.at, p.at + PAGE)).min()
+        pages.map(|p| AddressRange::of_bytes(p.at, PAGE)).min()
     }
 
     /// `address` is in one of them.

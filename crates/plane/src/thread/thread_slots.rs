@@ -63,7 +63,7 @@ pub(crate) fn expect_thread() -> bool {
 }
 
 /// Resets the expected threads in a forked child.
-pub(super) fn expect_nobody() {
+pub(super) fn expect_none() {
     EXPECTED.store(0, Relaxed);
 }
 

@@ -56,11 +56,11 @@ unsafe extern "C" {
 /// of any dispatch.
 pub type AfterReturn = extern "C" fn(value: &mut u64, at: &mut u64);
 
-extern "C" fn nobody(_: &mut u64, _: &mut u64) {
+extern "C" fn no_callback(_: &mut u64, _: &mut u64) {
     crate::sys::exit(1)
 }
 
-static RETURNED_TO: AtomicPtr<()> = AtomicPtr::new(nobody as *mut ());
+static RETURNED_TO: AtomicPtr<()> = AtomicPtr::new(no_callback as *mut ());
 
 /// From here on `watch` is asked.
 pub fn ask_after_returns(watch: AfterReturn) {

@@ -53,7 +53,7 @@ fn padding_behind_a_site_is_proved_from_all_sides() {
 }
 
 #[test]
-fn padding_that_somebody_jumps_to_is_left_alone() {
+fn padding_with_a_jump_into_it_is_left_alone() {
     // test ebx, ebx; jz to the padding; or 127 bytes further
     let jump = |distance: u8| {
         let mut code = [&[0x85, 0xdb, 0x74, distance, 0x90, 0x90][..], &READ[6..]].concat();
