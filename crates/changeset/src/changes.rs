@@ -157,27 +157,27 @@ impl Changes {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
             let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
-            let there = current_metadata(&path)?;
+            let current = current_metadata(&path)?;
             let is_gone = origins.whiteouts.contains(&path);
-            let is_directory = there.as_ref().is_some_and(Metadata::is_dir);
+            let is_directory = current.as_ref().is_some_and(Metadata::is_dir);
             if found.is_dir() && is_directory && !is_gone {
-                self.compare_attributes(&path, &found, there.as_ref(), origins);
+                self.compare_attributes(&path, &found, current.as_ref(), origins);
                 self.compare_directory(&upper, &path, origins)?;
                 continue;
             }
             let origin = origins.of(&path);
             let was = origin.filter(|origin| **origin != Origin::ABSENT);
             if !is_gone
-                && let (Some(was), Some(there)) = (was, &there)
-                && is_unchanged_copy(was, (&upper, &found), (&path, there))
+                && let (Some(was), Some(current)) = (was, &current)
+                && is_unchanged_copy(was, (&upper, &found), (&path, current))
             {
                 continue;
             }
-            let is_in_the_way = there.is_some() && (found.is_dir() || is_directory);
+            let is_in_the_way = current.is_some() && (found.is_dir() || is_directory);
             self.add(Change {
                 kind: if was.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
                 file_type: FileType::of(&found),
-                conflict: describe_conflict(origin, there.as_ref()),
+                conflict: describe_conflict(origin, current.as_ref()),
                 in_new_directory: false,
                 replaces_other_type: is_in_the_way,
                 path: path.clone(),
@@ -214,10 +214,10 @@ impl Changes {
         &mut self,
         path: &Path,
         upper: &Metadata,
-        there: Option<&Metadata>,
+        current: Option<&Metadata>,
         origins: &Origins,
     ) {
-        let Some(real) = there else { return };
+        let Some(real) = current else { return };
         let time = |of: &Metadata| (of.mtime(), of.mtime_nsec());
         // Something was made in it and removed again.
         if time(upper) > time(real) {
@@ -232,7 +232,7 @@ impl Changes {
         let is_changed = upper.mode() != origin.mode as u32 || owners(upper) != owners(real);
         if is_changed || time(upper) != (origin.mtime[0] as i64, origin.mtime[1] as i64) {
             self.times.insert(path.to_owned(), time(upper));
-            let same = is_same_directory(origin, there);
+            let same = is_same_directory(origin, current);
             self.add(Change {
                 path: path.to_owned(),
                 kind: ChangeKind::Attributes,
@@ -248,9 +248,9 @@ impl Changes {
     fn add_deleted(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
         let upper = held.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
         let above = current_metadata(&upper)?;
-        if let (Some(above), Some(there)) = (&above, current_metadata(path)?)
+        if let (Some(above), Some(current)) = (&above, current_metadata(path)?)
             && !above.is_dir()
-            && !there.is_dir()
+            && !current.is_dir()
         {
             // A rename replaces it.
             return Ok(());
@@ -270,15 +270,15 @@ impl Changes {
                     return Err(io_error("examine", &path)(error.into()));
                 }
             };
-            let Some(there) = current_metadata(entry.path())? else { continue };
+            let Some(current) = current_metadata(entry.path())? else { continue };
             let conflict = match origins.of(entry.path()) {
-                Some(origin) => describe_conflict(Some(origin), Some(&there)),
+                Some(origin) => describe_conflict(Some(origin), Some(&current)),
                 None => Some("another process has created it".to_owned()),
             };
             let change = Change {
                 path: entry.path().to_owned(),
                 kind: ChangeKind::Deleted,
-                file_type: FileType::of(&there),
+                file_type: FileType::of(&current),
                 conflict,
                 in_new_directory: false,
                 replaces_other_type: false,
@@ -331,12 +331,12 @@ fn entries(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
 }
 
 /// Describes what another process has done meanwhile to a name that led to `origin`.
-fn describe_conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Option<String> {
+fn describe_conflict(origin: Option<&Origin>, current: Option<&Metadata>) -> Option<String> {
     let origin = origin.unwrap_or(&Origin::ABSENT);
-    if is_unchanged(origin, there) {
+    if is_unchanged(origin, current) {
         return None;
     }
-    let text = match (*origin == Origin::ABSENT, there) {
+    let text = match (*origin == Origin::ABSENT, current) {
         (true, _) => "another process has created it",
         (false, None) => "another process has removed it",
         (false, Some(_)) => "another process has changed it",

@@ -63,30 +63,30 @@ pub enum CommitOutcome {
 }
 
 /// Commits a try and drops it. `force` overwrites what another process has changed meanwhile.
-pub fn commit(one: &Try, force: bool) -> Result<CommitOutcome> {
-    let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
-    let journal = one.directory().join(JOURNAL);
+pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
+    let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
+    let journal = tried.directory().join(JOURNAL);
     if !journal.exists() {
-        one.check_no_nested()?;
-        let changes = Changes::read(&one.overlay_directory())?;
+        tried.check_no_nested()?;
+        let changes = Changes::read(&tried.overlay_directory())?;
         let conflicts: Vec<_> = changes.conflicts().cloned().collect();
         if !conflicts.is_empty() && !force {
             return Ok(CommitOutcome::Conflicts(conflicts));
         }
         write_journal(&journal, &steps(&changes))?;
     }
-    let done = carry_out(one, &journal, usize::MAX)?;
-    one.remove()?;
+    let done = carry_out(tried, &journal, usize::MAX)?;
+    tried.remove()?;
     Ok(CommitOutcome::Done(done))
 }
 
 /// Drops a try and its changes.
-pub fn undo(one: &Try) -> Result<()> {
-    let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
-    if one.directory().join(JOURNAL).exists() {
-        return Err(Error::HalfCommitted(one.meta.id.clone()));
+pub fn undo(tried: &Try) -> Result<()> {
+    let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
+    if tried.directory().join(JOURNAL).exists() {
+        return Err(Error::HalfCommitted(tried.meta.id.clone()));
     }
-    one.remove()
+    tried.remove()
 }
 
 fn steps(changes: &Changes) -> Vec<Step> {
@@ -133,7 +133,7 @@ fn write_journal(journal: &Path, steps: &[Step]) -> Result<()> {
 
 /// Carries out at most `most` of the journal's steps that are not done. Returns the number of steps
 /// in the journal.
-fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
+fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
     let file = File::open(journal).map_err(io_error("read", journal))?;
     let (mut steps, mut done) = (Vec::new(), 0);
     let mut lines = BufReader::new(file).lines();
@@ -151,7 +151,7 @@ fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
     }
     let notes = File::options().append(true).open(journal);
     let mut notes = notes.map_err(io_error("write", journal))?;
-    let upper = one.overlay_directory().join(UPPER);
+    let upper = tried.overlay_directory().join(UPPER);
     for step in steps.iter().skip(done).take(most) {
         carry_out_step(step, &upper)?;
         writeln!(notes, "{DONE}").map_err(io_error("write", journal))?;

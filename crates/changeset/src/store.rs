@@ -135,18 +135,18 @@ impl Store {
         let started = now();
         for later in 0.. {
             let name = time_name(started + later);
-            let place = root.join(&name);
+            let path = root.join(&name);
             let id = match &self.inside {
                 Some(around) => format!("{around}.{name}"),
                 None => name,
             };
-            match DirBuilder::new().mode(0o700).create(&place) {
+            match DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
-                made => made.map_err(io_error("make", &place))?,
+                made => made.map_err(io_error("make", &path))?,
             }
-            let held = place.join(DIRECTORY);
+            let held = path.join(DIRECTORY);
             if held.as_os_str().len() >= DIRECTORY_MAX {
-                let _ = fs::remove_dir(&place);
+                let _ = fs::remove_dir(&path);
                 return Err(Error::TooLong(root));
             }
             for name in [UPPER, TEMPORARY] {
@@ -169,7 +169,7 @@ impl Store {
                 pid: std::process::id(),
                 ..Meta::default()
             };
-            let new = Try { directory: place, meta };
+            let new = Try { directory: path, meta };
             new.save()?;
             let lock = new.lock()?.ok_or_else(|| Error::Running(new.meta.id.clone()))?;
             return Ok((new, lock));
@@ -182,9 +182,9 @@ impl Store {
     pub fn list(&self) -> Vec<Try> {
         let mut own = self.top_level();
         own.sort_by(|a, b| a.meta.id.cmp(&b.meta.id));
-        let with_inner = |one: Try| {
-            let inner = one.nested().list();
-            std::iter::once(one).chain(inner)
+        let with_inner = |tried: Try| {
+            let inner = tried.nested().list();
+            std::iter::once(tried).chain(inner)
         };
         own.into_iter().flat_map(with_inner).collect()
     }
@@ -196,8 +196,8 @@ impl Store {
     }
 
     /// True if a try of this store is nested in another.
-    pub fn is_nested(&self, one: &Try) -> bool {
-        one.meta.inside != self.inside
+    pub fn is_nested(&self, tried: &Try) -> bool {
+        tried.meta.inside != self.inside
     }
 
     /// Finds a try by its name or a prefix of it, with or without the outer try's name. `None` is
@@ -207,16 +207,16 @@ impl Store {
             return self
                 .top_level()
                 .into_iter()
-                .max_by_key(|one| one.meta.id.clone())
+                .max_by_key(|tried| tried.meta.id.clone())
                 .ok_or(Error::NoTries);
         };
         let mut all = self.list();
-        if let Some(exact) = all.iter().find(|one| one.meta.id == id) {
+        if let Some(exact) = all.iter().find(|tried| tried.meta.id == id) {
             return Ok(exact.clone());
         }
-        all.retain(|one| {
-            let own = one.meta.id.rsplit('.').next().unwrap_or_default();
-            one.meta.id.starts_with(id) || own.starts_with(id)
+        all.retain(|tried| {
+            let own = tried.meta.id.rsplit('.').next().unwrap_or_default();
+            tried.meta.id.starts_with(id) || own.starts_with(id)
         });
         match all.len() {
             1 if !id.is_empty() => Ok(all.remove(0)),
@@ -292,7 +292,7 @@ impl Try {
 
     /// Fails if the try has nested tries.
     pub fn check_no_nested(&self) -> Result<()> {
-        let inside: Vec<_> = self.nested().list().into_iter().map(|one| one.meta.id).collect();
+        let inside: Vec<_> = self.nested().list().into_iter().map(|tried| tried.meta.id).collect();
         match inside.is_empty() {
             true => Ok(()),
             false => Err(Error::Undecided { id: self.meta.id.clone(), inside: inside.join(", ") }),
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn tries_are_kept_found_and_removed() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = Store::new(Some(place.path())).expect("given");
+        let path = tempfile::tempdir().expect("a directory");
+        let store = Store::new(Some(path.path())).expect("given");
         assert!(matches!(store.find(None), Err(Error::NoTries)));
         let make = |command: &str| store.create(vec![command.into()], Path::new("/")).expect("new");
         let ((a, lock), (b, _lock)) = (make("a"), make("b"));

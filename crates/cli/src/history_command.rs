@@ -38,7 +38,7 @@ fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
         }
         HistoryTask::Forget { all: true, .. } => {
             let all = store.list();
-            all.iter().try_for_each(|kept| store.forget(&kept.key).map(drop)).map_err(error_text)
+            all.iter().try_for_each(|entry| store.forget(&entry.key).map(drop)).map_err(error_text)
         }
         HistoryTask::Forget { records, .. } => {
             // If one name is unknown, nothing is removed.
@@ -89,7 +89,7 @@ fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
 /// Finds the record whose name starts with `name`.
 fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
     let all = store.list();
-    let mut fitting = all.iter().map(|kept| kept.key).filter(|key| digits(key).starts_with(name));
+    let mut fitting = all.iter().map(|entry| entry.key).filter(|key| digits(key).starts_with(name));
     match (fitting.next(), fitting.next()) {
         (Some(key), None) if !name.is_empty() => Ok(key),
         (None, _) => Err(format!("no record is called {name}; see runahead history list")),
@@ -117,18 +117,18 @@ fn list(store: &Store, json: bool) -> Result<(), String> {
     if !json && store.is_disabled() {
         lines.extend_from_slice(b"(disabled: nothing is remembered or replayed)\n");
     }
-    for kept in store.list() {
-        let Ok(Some(run)) = store.load(&kept.key) else { continue };
-        let used = kept.used.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    for entry in store.list() {
+        let Ok(Some(run)) = store.load(&entry.key) else { continue };
+        let used = entry.used.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let data: u64 = run.accesses.iter().map(|access| access.what.bytes()).sum();
-        let name = digits(&kept.key);
+        let name = digits(&entry.key);
         let text = match json {
             true => {
                 let words = run.origin.line.iter().map(|word| String::from_utf8_lossy(word));
                 json!({
                     "name": name,
                     "used": used,
-                    "file_bytes": kept.bytes,
+                    "file_bytes": entry.bytes,
                     "accesses": run.accesses.len(),
                     "data_bytes": data,
                     "command": words.collect::<Vec<_>>(),
@@ -139,7 +139,7 @@ fn list(store: &Store, json: bool) -> Result<(), String> {
             false => format!(
                 "{}  {:>8}  {:>8} accesses  {:>8}  {}",
                 &name[..NAME_DIGITS],
-                age(kept.used),
+                age(entry.used),
                 run.accesses.len(),
                 size(data),
                 command_line(&run)

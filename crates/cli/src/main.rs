@@ -81,8 +81,8 @@ fn run_command(run: &options::Run) -> i32 {
     let mut without = Without::default();
     run.without.iter().for_each(|name| _ = without.switch_off(name));
     let faults = Faults { plant_rubbish: run.plants("rubbish"), without, ..Faults::default() };
-    let kept = run.stats.as_ref().and_then(duplicate_destination);
-    let file = kept.as_ref().and_then(|file| file.as_ref().ok());
+    let duplicate = run.stats.as_ref().and_then(duplicate_destination);
+    let file = duplicate.as_ref().and_then(|file| file.as_ref().ok());
     let also = file.map(AsRawFd::as_raw_fd);
     let options = Options {
         require: run.require,
@@ -104,7 +104,7 @@ fn run_command(run: &options::Run) -> i32 {
                 // A reader that has ended must not change the exit status.
                 // SAFETY: no handler is installed.
                 unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-                report(destination, kept, &stats);
+                report(destination, duplicate, &stats);
             }
             end_like(ended)
         }
@@ -155,14 +155,14 @@ fn duplicate_destination(destination: &Destination) -> Option<std::io::Result<Ow
 
 fn report(
     destination: &Destination,
-    kept: Option<std::io::Result<OwnedFd>>,
+    duplicate: Option<std::io::Result<OwnedFd>>,
     stats: &runahead_supervisor::Stats,
 ) {
     let text = match destination.json {
         true => serde_json::to_vec_pretty(stats).unwrap_or_default(),
         false => stats.to_string().into_bytes(),
     };
-    let (path, written) = match (&destination.sink, kept) {
+    let (path, written) = match (&destination.sink, duplicate) {
         (Sink::File(path), _) => (path.clone(), std::fs::write(path, text)),
         (Sink::Descriptor(number), Some(file)) => {
             let written = file.and_then(|file| File::from(file).write_all(&text));

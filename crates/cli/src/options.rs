@@ -339,13 +339,13 @@ impl FromStr for Destination {
             Some(name) => (true, name),
             None => (false, text),
         };
-        let place = match descriptor(name) {
+        let sink = match descriptor(name) {
             Some(fd) => Sink::Descriptor(fd),
             None if json => Sink::File(name.into()),
             None if text == "text" => Sink::Stderr,
             None => return Err("give --stats alone, --stats=-, or --stats=json:FILE".into()),
         };
-        Ok(Destination { json, sink: place })
+        Ok(Destination { json, sink: sink })
     }
 }
 

@@ -28,8 +28,8 @@ const CONFLICT: i32 = 3;
 const INSIDE: &str = "RUNAHEAD_TRY";
 
 /// Opens the store that the options name.
-fn store(asked: &options::Try) -> Result<Store, Failure> {
-    match (try_sandbox::around(), &asked.state) {
+fn store(arguments: &options::Try) -> Result<Store, Failure> {
+    match (try_sandbox::around(), &arguments.state) {
         (None, state) => Ok(Store::new(state.as_deref())?),
         (Some(_), Some(_)) => Err(Failure::StateInside),
         (Some(held), None) => Ok(Store::nested_in(&held)?),
@@ -37,17 +37,17 @@ fn store(asked: &options::Try) -> Result<Store, Failure> {
 }
 
 /// Runs the task and returns the exit status.
-pub fn execute_task(asked: &options::Try) -> i32 {
-    let opened = store(asked);
-    match (&asked.task, opened) {
+pub fn execute_task(arguments: &options::Try) -> i32 {
+    let opened = store(arguments);
+    match (&arguments.task, opened) {
         (Some(task), Ok(store)) => {
             runahead_supervisor::signal_blocking::release();
-            decide(&store, asked, task).unwrap_or_else(|error| {
+            decide(&store, arguments, task).unwrap_or_else(|error| {
                 say!("{error}");
                 FAILED
             })
         }
-        (None, Ok(store)) => run(&store, asked).unwrap_or_else(|error| {
+        (None, Ok(store)) => run(&store, arguments).unwrap_or_else(|error| {
             say!("{error}");
             RUNAHEAD_FAILED
         }),
@@ -81,8 +81,8 @@ enum Failure {
     Inside(std::io::Error),
 }
 
-fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
-    let run = &asked.run;
+fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
+    let run = &arguments.run;
     let around = try_sandbox::around();
     if let (Some(name), None) = (std::env::var_os(INSIDE), &around) {
         return Err(Failure::NoAgent(name.to_string_lossy().into_owned()));
@@ -90,21 +90,21 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     if run.network == Network::Hold {
         return Err(Failure::Hold);
     }
-    let (mut one, lock) = match &run.inside {
+    let (mut tried, lock) = match &run.inside {
         // The process that decides on the try has its lock.
         Some(id) => (store.find(Some(id))?, None),
         None => {
             let directory = std::env::current_dir().map_err(Failure::Directory)?;
             let words = run.command.iter().map(|word| word.to_string_lossy().into_owned());
-            let (one, lock) = store.create(words.collect(), &directory)?;
-            (one, Some(lock))
+            let (tried, lock) = store.create(words.collect(), &directory)?;
+            (tried, Some(lock))
         }
     };
-    let held_apart = match confine(&one, run, around.is_some()) {
+    let held_apart = match confine(&tried, run, around.is_some()) {
         Ok(held_apart) => held_apart,
         Err(error) => {
             if run.inside.is_none() {
-                one.remove()?;
+                tried.remove()?;
             }
             return Err(error);
         }
@@ -112,49 +112,49 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     for missing in &held_apart.confinement.missing {
         say!("{missing}");
     }
-    one.meta.unprotected.clone_from(&held_apart.confinement.missing);
-    one.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
-    let ended = execute(run, &one, held_apart, lock.as_ref());
+    tried.meta.unprotected.clone_from(&held_apart.confinement.missing);
+    tried.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
+    let ended = execute(run, &tried, held_apart, lock.as_ref());
     if run.inside.is_some() {
         return Ok(ended.map_or_else(|status| status, end_like));
     }
     let ended = match ended {
         Ok(ended) => ended,
         Err(status) => {
-            one.remove()?;
+            tried.remove()?;
             return Ok(status);
         }
     };
-    one.meta.ended = Some(store::now());
-    one.meta.status = Some(match ended {
+    tried.meta.ended = Some(store::now());
+    tried.meta.status = Some(match ended {
         Ended::Exited(status) => status,
         Ended::Signaled(signal) => 128 + signal,
     });
-    one.save()?;
-    conclude(asked, &one, lock, ended)
+    tried.save()?;
+    conclude(arguments, &tried, lock, ended)
 }
 
 /// Decides on the changes after the command has ended, or reports them. Returns the exit status.
 fn conclude(
-    asked: &options::Try,
-    one: &Try,
+    arguments: &options::Try,
+    tried: &Try,
     lock: Option<TryLock>,
     ended: Ended,
 ) -> Result<i32, Failure> {
-    let id = &one.meta.id;
-    let changes = Changes::read(&one.overlay_directory())?;
-    let undecided = one.check_no_nested();
+    let id = &tried.meta.id;
+    let changes = Changes::read(&tried.overlay_directory())?;
+    let undecided = tried.check_no_nested();
     if changes.is_empty() && undecided.is_ok() {
-        one.remove()?;
-        if !asked.run.quiet && asked.run.commit_if.is_none() {
+        tried.remove()?;
+        if !arguments.run.quiet && arguments.run.commit_if.is_none() {
             say!("the command has changed nothing");
         }
     }
-    let Some(check) = &asked.run.commit_if else {
-        if let (Err(undecided), false) = (&undecided, asked.run.quiet) {
+    let Some(check) = &arguments.run.commit_if else {
+        if let (Err(undecided), false) = (&undecided, arguments.run.quiet) {
             say!("{undecided}");
         }
-        if !changes.is_empty() && !asked.run.quiet {
+        if !changes.is_empty() && !arguments.run.quiet {
             say!(
                 "try {id}: {}; see runahead try diff {id}, then runahead try commit {id} or undo {id}",
                 summarize_changes(&changes)
@@ -164,7 +164,7 @@ fn conclude(
     };
     let status = match ended {
         Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
-        Ended::Exited(0) => self::check(asked, one, check)?,
+        Ended::Exited(0) => self::check(arguments, tried, check)?,
         _ => None,
     };
     drop(lock);
@@ -173,9 +173,9 @@ fn conclude(
         return Ok(CONFLICT);
     }
     if status == Some(0) {
-        return Ok(match commit::commit(one, false)? {
+        return Ok(match commit::commit(tried, false)? {
             CommitOutcome::Done(_) => {
-                if !asked.run.quiet {
+                if !arguments.run.quiet {
                     say!("committed: {}", summarize_changes(&changes));
                 }
                 0
@@ -186,28 +186,28 @@ fn conclude(
             }
         });
     }
-    if one.directory().exists() {
-        commit::undo(one)?;
+    if tried.directory().exists() {
+        commit::undo(tried)?;
     }
-    if !asked.run.quiet && !changes.is_empty() {
+    if !arguments.run.quiet && !changes.is_empty() {
         say!("undone: {}", summarize_changes(&changes));
     }
     Ok(status.unwrap_or_else(|| end_like(ended)))
 }
 
 /// Runs the check in the view of the try and returns its exit status.
-fn check(asked: &options::Try, one: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
+fn check(arguments: &options::Try, tried: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
     let words = ["/bin/sh".as_ref(), "-c".as_ref(), check.as_os_str()];
-    run_inside(one, asked.run.unprotected, &words).map(Some)
+    run_inside(tried, arguments.run.unprotected, &words).map(Some)
 }
 
 /// Runs a command in the view of a try and returns its exit status.
-fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
+fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
     use std::os::unix::process::ExitStatusExt;
     let program = std::env::current_exe().map_err(Failure::Inside)?;
     let mut command = std::process::Command::new(program);
-    command.arg("try").args(["--inside", &one.meta.id]).args(["--network", &one.meta.network]);
-    if let (Some(state), None) = (one.directory().parent(), try_sandbox::around()) {
+    command.arg("try").args(["--inside", &tried.meta.id]).args(["--network", &tried.meta.network]);
+    if let (Some(state), None) = (tried.directory().parent(), try_sandbox::around()) {
         command.arg("--state").arg(state);
     }
     if unprotected {
@@ -219,10 +219,10 @@ fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Fai
 }
 
 /// Builds the configuration of the agents and the kernel's restrictions.
-fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
+fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
     let refused = run.network == Network::Refuse;
     if inside {
-        let confinement = Confinement::inside(&one.overlay_directory(), !refused)?;
+        let confinement = Confinement::inside(&tried.overlay_directory(), !refused)?;
         return Ok(HeldApart { overlay: Overlay::NONE, confinement });
     }
     let mut token = [0u8; 8];
@@ -232,7 +232,7 @@ fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> 
         .map_err(Failure::Random)?;
     // Other calls may have 0 in its place.
     let token = u64::from_ne_bytes(token) | 1;
-    let bytes = one.overlay_directory_bytes();
+    let bytes = tried.overlay_directory_bytes();
     let mut held = [0; DIRECTORY_MAX];
     held[..bytes.len()].copy_from_slice(&bytes);
     let mut flags = flag::ON;
@@ -245,7 +245,7 @@ fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> 
     let allowed = Allowed { network: !refused, unprotected: run.unprotected };
     let confinement = match run.plants("unconfined") {
         true => Confinement::none(),
-        false => Confinement::new(&one.overlay_directory(), token, allowed)?,
+        false => Confinement::new(&tried.overlay_directory(), token, allowed)?,
     };
     let rights = confinement.rights;
     let overlay =
@@ -257,14 +257,14 @@ fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> 
 /// run.
 fn execute(
     run: &TryRun,
-    one: &Try,
+    tried: &Try,
     held_apart: HeldApart,
     lock: Option<&TryLock>,
 ) -> Result<Ended, i32> {
     let Some((program, args)) = run.command.split_first() else { return Err(2) };
     let command = Command { program: program.clone(), args: args.to_vec() };
     // SAFETY: there is one thread.
-    unsafe { std::env::set_var(INSIDE, &one.meta.id) };
+    unsafe { std::env::set_var(INSIDE, &tried.meta.id) };
     let keep = if run.commit_if.is_some() { Keep::All } else { Keep::Stderr };
     let held_apart = Arc::new(held_apart);
     let also = lock.map(|lock| lock.as_fd().as_raw_fd());
@@ -315,33 +315,33 @@ fn report_conflicts(id: &str, conflicts: &[Change]) {
 }
 
 /// Runs a subcommand and returns the exit status.
-fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Failure> {
+fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32, Failure> {
     let mut out = Vec::new();
-    if let Some(status) = decide_nested(store, asked, task)? {
+    if let Some(status) = decide_nested(store, arguments, task)? {
         return Ok(status);
     }
     match task {
         TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
         TryTask::Diff { id, json: false } => {
-            let one = store.find(id.as_deref())?;
+            let tried = store.find(id.as_deref())?;
             diff::write(
-                &Changes::read(&one.overlay_directory())?,
-                &one.overlay_directory(),
+                &Changes::read(&tried.overlay_directory())?,
+                &tried.overlay_directory(),
                 &mut out,
             )?;
         }
         TryTask::Diff { id, json: true } => {
-            let one = store.find(id.as_deref())?;
-            let changes = Changes::read(&one.overlay_directory())?;
-            let lines = diff::count_lines(&changes, &one.overlay_directory());
-            put_json(&json!({ "id": one.meta.id, "files": lines }), &mut out);
+            let tried = store.find(id.as_deref())?;
+            let changes = Changes::read(&tried.overlay_directory())?;
+            let lines = diff::count_lines(&changes, &tried.overlay_directory());
+            put_json(&json!({ "id": tried.meta.id, "files": lines }), &mut out);
         }
         TryTask::Commit { id, force } => {
-            let one = store.find(id.as_deref())?;
-            match commit::commit(&one, *force)? {
+            let tried = store.find(id.as_deref())?;
+            match commit::commit(&tried, *force)? {
                 CommitOutcome::Done(_) => {}
                 CommitOutcome::Conflicts(conflicts) => {
-                    report_conflicts(&one.meta.id, &conflicts);
+                    report_conflicts(&tried.meta.id, &conflicts);
                     return Ok(CONFLICT);
                 }
             }
@@ -357,7 +357,7 @@ fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Fa
 /// `None` if the try is not nested. Undo needs no view.
 fn decide_nested(
     store: &Store,
-    asked: &options::Try,
+    arguments: &options::Try,
     task: &TryTask,
 ) -> Result<Option<i32>, Failure> {
     let (id, words): (_, &[&str]) = match task {
@@ -371,12 +371,12 @@ fn decide_nested(
         TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
     };
     let Some(id) = id else { return Ok(None) };
-    let one = store.find(Some(id))?;
-    if !store.is_nested(&one) {
+    let tried = store.find(Some(id))?;
+    if !store.is_nested(&tried) {
         return Ok(None);
     }
     // The outermost try: nested ones are found from it.
-    let name = one.meta.id.as_str();
+    let name = tried.meta.id.as_str();
     let is_around = |other: &Try| {
         !store.is_nested(other)
             && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
@@ -392,7 +392,7 @@ fn decide_nested(
     let words = words.iter().map(OsStr::new);
     let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
     let words = [&words[..], &[OsStr::new(name)]].concat();
-    run_inside(&around, asked.run.unprotected, &words).map(Some)
+    run_inside(&around, arguments.run.unprotected, &words).map(Some)
 }
 
 /// Writes to stdout. A closed pipe is no error.
@@ -409,18 +409,18 @@ fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_changeset::Error> {
-    let changes = Changes::read(&one.overlay_directory())?;
+fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_changeset::Error> {
+    let changes = Changes::read(&tried.overlay_directory())?;
     if json {
         let value = json!({
-            "try": one.meta, "running": one.is_running(), "held": one.overlay_directory(),
+            "try": tried.meta, "running": tried.is_running(), "held": tried.overlay_directory(),
             "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
-            "tries": one.nested().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
+            "tries": tried.nested().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
         });
         put_json(&value, out);
         return Ok(());
     }
-    let _ = writeln!(out, "{}", describe_try(one));
+    let _ = writeln!(out, "{}", describe_try(tried));
     for change in changes.iter() {
         let letter = match change.kind {
             ChangeKind::Added => 'A',
@@ -441,9 +441,9 @@ fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_chang
 }
 
 /// Describes a try in one line.
-fn describe_try(one: &Try) -> String {
-    let meta = &one.meta;
-    let state = match (meta.status, one.is_running()) {
+fn describe_try(tried: &Try) -> String {
+    let meta = &tried.meta;
+    let state = match (meta.status, tried.is_running()) {
         (_, true) => "running".to_owned(),
         (Some(status), _) => format!("exit status {status}"),
         (None, _) => "end not recorded".to_owned(),
@@ -459,12 +459,15 @@ fn describe_try(one: &Try) -> String {
 }
 
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
-    for one in store.list() {
+    for tried in store.list() {
         if json {
-            let held: PathBuf = one.overlay_directory();
-            put_json(&json!({ "try": one.meta, "running": one.is_running(), "held": held }), out);
+            let held: PathBuf = tried.overlay_directory();
+            put_json(
+                &json!({ "try": tried.meta, "running": tried.is_running(), "held": held }),
+                out,
+            );
         } else {
-            let _ = writeln!(out, "{}", describe_try(&one));
+            let _ = writeln!(out, "{}", describe_try(&tried));
         }
     }
 }

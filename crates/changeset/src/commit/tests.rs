@@ -11,35 +11,35 @@ use crate::store::Store;
 
 /// A lower tree, and a try as an agent leaves it.
 struct Scene {
-    place: tempfile::TempDir,
-    one: Try,
+    root: tempfile::TempDir,
+    tried: Try,
 }
 
 impl Scene {
     fn new() -> Self {
-        let place = tempfile::tempdir().expect("a directory");
-        let real = place.path().canonicalize().expect("it is there").join("real");
+        let root = tempfile::tempdir().expect("a directory");
+        let real = root.path().canonicalize().expect("it is there").join("real");
         for directory in ["keep", "goes/in", "turns"] {
             fs::create_dir_all(real.join(directory)).expect("made");
         }
         for name in ["keep/a", "keep/b", "goes/in/c", "turns/d", "was"] {
             fs::write(real.join(name), name).expect("written");
         }
-        let store = Store::new(Some(&place.path().join("state"))).expect("given");
-        let (one, lock) = store.create(vec!["x".into()], &real).expect("new");
+        let store = Store::new(Some(&root.path().join("state"))).expect("given");
+        let (tried, lock) = store.create(vec!["x".into()], &real).expect("new");
         drop(lock);
-        let scene = Scene { place, one };
+        let scene = Scene { root, tried };
         scene.change();
         scene
     }
 
     fn real(&self, name: &str) -> PathBuf {
-        self.place.path().canonicalize().expect("it is there").join("real").join(name)
+        self.root.path().canonicalize().expect("it is there").join("real").join(name)
     }
 
     fn upper(&self, name: &str) -> PathBuf {
         let path = self.real(name);
-        self.one.overlay_directory().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
+        self.tried.overlay_directory().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
     }
 
     fn words(&self, name: &str) -> Vec<u8> {
@@ -51,7 +51,7 @@ impl Scene {
     }
 
     fn write(&self, front: &[u8], name: &str) {
-        let list = self.one.overlay_directory().join(CHANGES);
+        let list = self.tried.overlay_directory().join(CHANGES);
         let mut file = File::options().append(true).open(list).expect("opened");
         file.write_all(&[front, &self.words(name), &[0]].concat()).expect("written");
     }
@@ -116,40 +116,40 @@ impl Scene {
         assert_eq!(tree[Path::new("keep/a")], "100644 new keep/a");
         assert_eq!(tree[Path::new("new/deep/e")], "100640 new new/deep/e");
         assert_eq!(tree[Path::new("turns")], "100644 new turns");
-        assert!(!self.one.directory().exists(), "nothing is left");
+        assert!(!self.tried.directory().exists(), "nothing is left");
     }
 }
 
 #[test]
 fn commit_applies_every_kind_of_change() {
     let scene = Scene::new();
-    assert!(matches!(commit(&scene.one, false), Ok(CommitOutcome::Done(_))));
+    assert!(matches!(commit(&scene.tried, false), Ok(CommitOutcome::Done(_))));
     scene.expect_done();
 }
 
 #[test]
 fn interrupted_commit_is_resumed() {
-    let steps = steps(&Changes::read(&Scene::new().one.overlay_directory()).expect("read")).len();
+    let steps = steps(&Changes::read(&Scene::new().tried.overlay_directory()).expect("read")).len();
     assert!(steps > 10, "{steps}");
     for most in 0..=steps {
         for noted in [true, false] {
             let scene = Scene::new();
-            let journal = scene.one.directory().join(JOURNAL);
+            let journal = scene.tried.directory().join(JOURNAL);
             write_journal(
                 &journal,
-                &super::steps(&Changes::read(&scene.one.overlay_directory()).expect("read")),
+                &super::steps(&Changes::read(&scene.tried.overlay_directory()).expect("read")),
             )
             .expect("written");
-            carry_out(&scene.one, &journal, most).expect("done so far");
+            carry_out(&scene.tried, &journal, most).expect("done so far");
             if !noted && most > 0 {
                 // The step was done and not noted.
                 let text = fs::read_to_string(&journal).expect("read");
                 let cut = text.strip_suffix("done\n").expect("one was done");
                 fs::write(&journal, cut).expect("written");
             }
-            assert!(matches!(undo(&scene.one), Err(Error::HalfCommitted(_))));
+            assert!(matches!(undo(&scene.tried), Err(Error::HalfCommitted(_))));
             assert!(
-                matches!(commit(&scene.one, false), Ok(CommitOutcome::Done(_))),
+                matches!(commit(&scene.tried, false), Ok(CommitOutcome::Done(_))),
                 "after {most}"
             );
             scene.expect_done();
@@ -171,7 +171,7 @@ fn changes_by_another_process_stop_a_commit() {
         let scene = Scene::new();
         change(&scene);
         let before = scene.tree();
-        let Ok(CommitOutcome::Conflicts(conflicts)) = commit(&scene.one, false) else {
+        let Ok(CommitOutcome::Conflicts(conflicts)) = commit(&scene.tried, false) else {
             panic!("{name}: it was committed")
         };
         assert!(!conflicts.is_empty());
@@ -182,7 +182,7 @@ fn changes_by_another_process_stop_a_commit() {
 #[test]
 fn unchanged_copy_is_no_change() {
     let scene = Scene::new();
-    let before = Changes::read(&scene.one.overlay_directory()).expect("read").len();
+    let before = Changes::read(&scene.tried.overlay_directory()).expect("read").len();
     scene.record("turns/d");
     let (real, upper) = (scene.real("was"), scene.upper("copy"));
     fs::write(scene.real("copy"), "same").expect("written");
@@ -190,11 +190,11 @@ fn unchanged_copy_is_no_change() {
     fs::copy(scene.real("copy"), &upper).expect("copied");
     let found = fs::symlink_metadata(scene.real("copy")).expect("it is there");
     install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
-    assert_eq!(Changes::read(&scene.one.overlay_directory()).expect("read").len(), before);
+    assert_eq!(Changes::read(&scene.tried.overlay_directory()).expect("read").len(), before);
     fs::write(&upper, "SAME").expect("written");
     install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
     assert_eq!(
-        Changes::read(&scene.one.overlay_directory()).expect("read").len(),
+        Changes::read(&scene.tried.overlay_directory()).expect("read").len(),
         before + 1,
         "its contents"
     );
