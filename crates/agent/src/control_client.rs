@@ -15,27 +15,27 @@ use crate::session::Session;
 use crate::sys::{self, Fd};
 
 /// How long an answer may take, in milliseconds; usually it takes a tenth of one.
-pub const PATIENCE_MS: i32 = 500;
+pub const ANSWER_PATIENCE_MS: i32 = 500;
 
 /// What the supervisor answered.
-pub enum Answer {
+pub enum Reply {
     /// The request is granted, and this descriptor comes with the answer.
     Granted(Fd),
     /// Bytes of an answer in words, in the caller's buffer; the first says what they mean.
-    Told(usize),
+    Message(usize),
 }
 
 /// A conversation with the supervisor.
-pub struct Talk {
+pub struct Conversation {
     socket: Fd,
 }
 
-impl Talk {
+impl Conversation {
     /// Goes to the control socket.
     pub fn new(session: &Session) -> Option<Self> {
         let config = &session.config;
         let name = config.socket.get(..config.socket_len as usize)?;
-        let talk = Talk { socket: sys::unix_socket().ok()? };
+        let talk = Conversation { socket: sys::unix_socket().ok()? };
         sys::connect_unix(talk.socket, name).ok()?;
         Some(talk)
     }
@@ -47,7 +47,7 @@ impl Talk {
         (what, of): (u8, Option<(Fd, ProgramKey)>),
         patience_ms: i32,
         answer: &mut [u8],
-    ) -> Option<Answer> {
+    ) -> Option<Reply> {
         let request = request(session, what);
         let sent = match of {
             Some((file, called)) => {
@@ -62,18 +62,18 @@ impl Talk {
         self.answer(patience_ms, answer)
     }
 
-    fn answer(&self, patience_ms: i32, answer: &mut [u8]) -> Option<Answer> {
+    fn answer(&self, patience_ms: i32, answer: &mut [u8]) -> Option<Reply> {
         if !sys::is_readable_within(self.socket, patience_ms) {
             return None;
         }
         let (got, file) = sys::receive(self.socket, answer).ok()?;
         match file {
-            Some(file) if answer[0] == control_protocol::YES => Some(Answer::Granted(file)),
+            Some(file) if answer[0] == control_protocol::YES => Some(Reply::Granted(file)),
             Some(file) => {
                 let _ = sys::close(file);
                 None
             }
-            None => Some(Answer::Told(got)),
+            None => Some(Reply::Message(got)),
         }
     }
 
@@ -83,7 +83,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for Conversation {
     fn drop(&mut self) {
         let _ = sys::close(self.socket);
     }
@@ -100,28 +100,28 @@ fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     // Before it answers this one, the supervisor waits for shadows.
     let waits = if what == control_protocol::LET_GO { control_protocol::LET_GO_MS } else { 0 };
-    let patience = PATIENCE_MS + waits as i32;
-    match Talk::new(session)?.ask(session, (what, None), patience, &mut [0])? {
-        Answer::Granted(file) => Some(file),
-        Answer::Told(_) => None,
+    let patience = ANSWER_PATIENCE_MS + waits as i32;
+    match Conversation::new(session)?.ask(session, (what, None), patience, &mut [0])? {
+        Reply::Granted(file) => Some(file),
+        Reply::Message(_) => None,
     }
 }
 
 /// Gives the supervisor a descriptor of `file`, for what `what` says. False: it does not take it.
-pub fn hand_over(session: &Session, what: u8, file: Fd) -> bool {
-    let taken = Talk::new(session).and_then(|talk| {
+pub fn hand_over_file(session: &Session, what: u8, file: Fd) -> bool {
+    let taken = Conversation::new(session).and_then(|talk| {
         sys::send_with(talk.socket, &request(session, what), file).ok()?;
-        talk.answer(PATIENCE_MS, &mut [0])
+        talk.answer(ANSWER_PATIENCE_MS, &mut [0])
     });
     match taken {
-        Some(Answer::Granted(file)) => sys::close(file).is_ok(),
+        Some(Reply::Granted(file)) => sys::close(file).is_ok(),
         _ => false,
     }
 }
 
 /// Tells the supervisor `what`, and does not wait. Signals must be blocked.
 pub fn tell(session: &Session, what: u8) {
-    if let Some(talk) = Talk::new(session) {
+    if let Some(talk) = Conversation::new(session) {
         talk.tell(&request(session, what));
     }
 }

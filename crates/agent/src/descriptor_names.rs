@@ -11,15 +11,15 @@ use runahead_abi::{Identity, device_number, filesystem_table};
 use crate::sys::{self, AT_FDCWD, Fd};
 
 /// Descriptors from here on have no name; their calls are native.
-pub const TRACKED: usize = 1024;
+pub const TRACKED_DESCRIPTORS: usize = 1024;
 
 /// Devices remembered.
-const DEVICES: usize = 8;
+const DEVICES_KNOWN: usize = 8;
 
 /// What a descriptor leads to, as far as reading is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FileKind {
     /// Not asked yet.
     Unknown,
     /// A regular file whose reads can be tried without waiting (`RWF_NOWAIT`).
@@ -32,32 +32,32 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl FileKind {
     fn from_raw(raw: u8) -> Self {
-        [Kind::Nowait, Kind::Remote, Kind::Directory, Kind::Other]
+        [FileKind::Nowait, FileKind::Remote, FileKind::Directory, FileKind::Other]
             .into_iter()
             .find(|kind| *kind as u8 == raw)
-            .unwrap_or(Kind::Unknown)
+            .unwrap_or(FileKind::Unknown)
     }
 }
 
-struct Name {
+struct DescriptorName {
     /// Zero: given to the program at its start.
     identity: AtomicU64,
     offset: AtomicU64,
-    /// A [`Kind`], and above it the age in which that was asked.
+    /// A [`FileKind`], and above it the age in which that was asked.
     kind: AtomicU8,
 }
 
-/// Bits of a [`Kind`].
+/// Bits of a [`FileKind`].
 const KIND_BITS: u32 = 4;
 
-impl Name {
+impl DescriptorName {
     const fn new() -> Self {
-        Name {
+        DescriptorName {
             identity: AtomicU64::new(0),
             offset: AtomicU64::new(0),
-            kind: AtomicU8::new(Kind::Unknown as u8),
+            kind: AtomicU8::new(FileKind::Unknown as u8),
         }
     }
 
@@ -70,35 +70,35 @@ impl Name {
 
 /// See the module's text.
 #[repr(C)]
-pub struct Names {
+pub struct DescriptorNames {
     /// File systems without `RWF_NOWAIT`, by device number, and what files there are. Asking
     /// (fstatfs) can be a request to a server.
-    devices: [(AtomicU64, AtomicU8); DEVICES],
+    devices: [(AtomicU64, AtomicU8); DEVICES_KNOWN],
     next_device: AtomicUsize,
     /// The working directory.
     cwd: AtomicU64,
     /// What was asked in an earlier age is to be asked again.
     age: AtomicU8,
-    table: [Name; TRACKED],
+    table: [DescriptorName; TRACKED_DESCRIPTORS],
 }
 
-const UNKNOWN: u8 = Kind::Unknown as u8;
+const UNKNOWN: u8 = FileKind::Unknown as u8;
 
-/// The [`Names`] of this process; a child or shadow has a copy.
-pub static NAMES: Names = Names::new();
+/// The [`DescriptorNames`] of this process; a child or shadow has a copy.
+pub static NAMES: DescriptorNames = DescriptorNames::new();
 
-impl Names {
+impl DescriptorNames {
     const fn new() -> Self {
-        Names {
-            table: [const { Name::new() }; TRACKED],
-            devices: [const { (AtomicU64::new(0), AtomicU8::new(0)) }; DEVICES],
+        DescriptorNames {
+            table: [const { DescriptorName::new() }; TRACKED_DESCRIPTORS],
+            devices: [const { (AtomicU64::new(0), AtomicU8::new(0)) }; DEVICES_KNOWN],
             next_device: AtomicUsize::new(0),
             cwd: AtomicU64::new(Identity::START_CWD.raw()),
             age: AtomicU8::new(0),
         }
     }
 
-    fn get(&self, fd: Fd) -> Option<&Name> {
+    fn get(&self, fd: Fd) -> Option<&DescriptorName> {
         self.table.get(usize::try_from(fd).ok()?)
     }
 
@@ -115,7 +115,7 @@ impl Names {
         Identity::from_raw(self.cwd.load(Relaxed))
     }
 
-    pub(super) fn enter(&self, directory: Identity) {
+    pub(super) fn set_cwd(&self, directory: Identity) {
         self.cwd.store(directory.raw(), Relaxed);
     }
 
@@ -125,7 +125,7 @@ impl Names {
     }
 
     /// `fd` was opened.
-    pub fn opened(&self, fd: Fd, identity: Identity) {
+    pub fn note_opened(&self, fd: Fd, identity: Identity) {
         if let Some(name) = self.get(fd) {
             name.set(identity.raw(), 0, UNKNOWN);
         }
@@ -139,14 +139,14 @@ impl Names {
     }
 
     pub(super) fn forget_range(&self, first: u64, last: u64) {
-        let last = (last as u32 as usize).min(TRACKED - 1);
+        let last = (last as u32 as usize).min(TRACKED_DESCRIPTORS - 1);
         if let Some(range) = self.table.get(first as u32 as usize..=last) {
             range.iter().for_each(|name| name.set(0, 0, UNKNOWN));
         }
     }
 
     /// `to` is a duplicate of `from`.
-    pub(super) fn copy(&self, from: Fd, to: Fd) {
+    pub(super) fn note_duplicate(&self, from: Fd, to: Fd) {
         let identity = self.identity(from).raw();
         let (offset, kind) = self.get(from).map_or((0, UNKNOWN), |source| {
             (source.offset.load(Relaxed), source.kind.load(Relaxed))
@@ -168,17 +168,17 @@ impl Names {
     }
 
     /// What `fd` is; asks the kernel once for each open.
-    pub fn kind(&self, fd: Fd) -> Kind {
-        let Some(name) = self.get(fd) else { return Kind::Other };
-        match self.in_this_age(name.kind.load(Relaxed)) {
-            Kind::Unknown => {}
+    pub fn kind(&self, fd: Fd) -> FileKind {
+        let Some(name) = self.get(fd) else { return FileKind::Other };
+        match self.of_this_age(name.kind.load(Relaxed)) {
+            FileKind::Unknown => {}
             known => return known,
         }
         let kind = match classify(fd) {
-            (Kind::Nowait, device) => self.on_device(device).unwrap_or(Kind::Nowait),
+            (FileKind::Nowait, device) => self.on_device(device).unwrap_or(FileKind::Nowait),
             (kind, _) => kind,
         };
-        name.kind.store(self.dated(kind), Relaxed);
+        name.kind.store(self.with_age(kind), Relaxed);
         kind
     }
 
@@ -195,40 +195,40 @@ impl Names {
         }
     }
 
-    fn dated(&self, kind: Kind) -> u8 {
+    fn with_age(&self, kind: FileKind) -> u8 {
         kind as u8 | self.age.load(Relaxed) << KIND_BITS
     }
 
-    fn in_this_age(&self, dated: u8) -> Kind {
+    fn of_this_age(&self, dated: u8) -> FileKind {
         match dated >> KIND_BITS == self.age.load(Relaxed) {
-            true => Kind::from_raw(dated & ((1 << KIND_BITS) - 1)),
-            false => Kind::Unknown,
+            true => FileKind::from_raw(dated & ((1 << KIND_BITS) - 1)),
+            false => FileKind::Unknown,
         }
     }
 
-    fn on_device(&self, device: u64) -> Option<Kind> {
+    fn on_device(&self, device: u64) -> Option<FileKind> {
         self.devices.iter().find_map(|(known, kind)| {
-            let kind = Kind::from_raw(kind.load(Relaxed));
-            (kind != Kind::Unknown && known.load(Relaxed) == device).then_some(kind)
+            let kind = FileKind::from_raw(kind.load(Relaxed));
+            (kind != FileKind::Unknown && known.load(Relaxed) == device).then_some(kind)
         })
     }
 
     /// The file system has just said that it has no `RWF_NOWAIT`.
-    pub(super) fn no_nowait(&self, fd: Fd) {
+    pub(super) fn note_without_nowait(&self, fd: Fd) {
         let device = classify(fd).1;
-        let kind = if stalls_remotely(fd) { Kind::Remote } else { Kind::Other };
-        let place = &self.devices[self.next_device.fetch_add(1, Relaxed) % DEVICES];
+        let kind = if stalls_remotely(fd) { FileKind::Remote } else { FileKind::Other };
+        let place = &self.devices[self.next_device.fetch_add(1, Relaxed) % DEVICES_KNOWN];
         place.0.store(device, Relaxed);
         place.1.store(kind as u8, Relaxed);
         if let Some(name) = self.get(fd) {
-            name.kind.store(self.dated(kind), Relaxed);
+            name.kind.store(self.with_age(kind), Relaxed);
         }
     }
 }
 
 /// Whether `fd` is a regular file now, whatever is remembered of it.
 pub(super) fn is_regular(fd: Fd) -> bool {
-    classify(fd).0 == Kind::Nowait
+    classify(fd).0 == FileKind::Nowait
 }
 
 /// Device number of `fd`, if that is in memory.
@@ -241,16 +241,16 @@ pub(super) fn device_of(stat: &k::statx) -> u64 {
 }
 
 /// What `fd` is as far as it can be told without asking its file system, and its device number.
-fn classify(fd: Fd) -> (Kind, u64) {
-    let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (Kind::Other, 0) };
+fn classify(fd: Fd) -> (FileKind, u64) {
+    let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (FileKind::Other, 0) };
     let device = device_of(&stat);
     let kind = match u32::from(stat.stx_mode) & k::S_IFMT {
-        k::S_IFDIR => Kind::Directory,
+        k::S_IFDIR => FileKind::Directory,
         k::S_IFREG => match sys::status_flags(fd) {
-            Ok(flags) if flags as u32 & k::O_DIRECT == 0 => Kind::Nowait,
-            _ => Kind::Other,
+            Ok(flags) if flags as u32 & k::O_DIRECT == 0 => FileKind::Nowait,
+            _ => FileKind::Other,
         },
-        _ => Kind::Other,
+        _ => FileKind::Other,
     };
     (kind, device)
 }

@@ -33,19 +33,19 @@ impl<'a> Hint<'a> {
 
 /// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
 pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
-    let sent = put(shared, run, position, hint);
+    let sent = push_hint(shared, run, position, hint);
     ring_bell(shared);
     sent
 }
 
 /// Hints without waking the supervisor: it finds the record when it wakes for something else.
-pub fn leave(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
-    if !put(shared, run, position, hint) {
+pub fn send_quietly(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
+    if !push_hint(shared, run, position, hint) {
         ring_bell(shared);
     }
 }
 
-fn put(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
+fn push_hint(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     let header = Header {
         kind: hint.kind as u32,
         run,

@@ -85,7 +85,7 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
             speculation::inherit(session, told)?
         }
         _ => {
-            session::be_inside(told);
+            session::enter_nested_try(told);
             None
         }
     };

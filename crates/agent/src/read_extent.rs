@@ -13,13 +13,13 @@ use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
 use runahead_abi::{ChunkIndex, HintState, Identity, Shared};
 
 /// From so many bytes on, all of the chunks are asked for: it is not much more.
-const LARGE: u64 = CHUNK_BYTES / 4;
+const LARGE_READ_BYTES: u64 = CHUNK_BYTES / 4;
 
-/// What to ask for, as (offset, length), where `len` bytes of `file` from `offset` are missing: blocks, and whole
+/// What to ask for, as (offset, length), where `len` bytes of `file` from `read_offset` are missing: blocks, and whole
 /// chunks at the start of a file, for large pieces, beside what was asked for before, and where that is often asked for.
 pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> (u64, u64) {
-    if offset < CHUNK_BYTES || len >= LARGE {
-        return whole(offset, len);
+    if offset < CHUNK_BYTES || len >= LARGE_READ_BYTES {
+        return whole_chunks(offset, len);
     }
     let log = &shared.log;
     let first = offset - offset % BLOCK_BYTES;
@@ -33,13 +33,13 @@ pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> 
         !asked_for(file.first_piece(offset, len)) && shared.spread.is_dense(file, beside)
     };
     if goes_through || is_dense() {
-        return whole(offset, len);
+        return whole_chunks(offset, len);
     }
     (first, end - first)
 }
 
-/// The whole chunks around `len` bytes from `offset`, as (offset, length).
-pub(crate) fn whole(offset: u64, len: u64) -> (u64, u64) {
+/// The whole chunks around `len` bytes from `read_offset`, as (offset, length).
+pub(crate) fn whole_chunks(offset: u64, len: u64) -> (u64, u64) {
     let start = offset - offset % CHUNK_BYTES;
     (start, offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - start)
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(around(&shared, FILE, FAR + CHUNK_BYTES, 1), next, "from chunk to chunk");
         assert_eq!(around(&shared, FILE, 5, 1), (0, CHUNK_BYTES), "the start of a file");
         assert_eq!(
-            around(&shared, FILE, 2 * FAR + 9, LARGE),
+            around(&shared, FILE, 2 * FAR + 9, LARGE_READ_BYTES),
             (2 * FAR, CHUNK_BYTES),
             "large pieces"
         );

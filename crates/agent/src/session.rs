@@ -31,10 +31,10 @@ const _: () = assert!(size_of::<Shared>() as u64 <= address_space::POLICY_BYTES)
 /// The private place. Only pages that are touched take memory.
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static ALONE: Owned<MaybeUninit<Shared>> = Owned::new(MaybeUninit::zeroed());
+static UNJOINED: Owned<MaybeUninit<Shared>> = Owned::new(MaybeUninit::zeroed());
 
-fn alone() -> *mut Shared {
-    ALONE.as_ptr().cast()
+fn unjoined() -> *mut Shared {
+    UNJOINED.as_ptr().cast()
 }
 
 impl Session {
@@ -46,7 +46,7 @@ impl Session {
     /// For a process that has not joined, whose agent is mapped at `image`.
     pub fn new(config: AgentConfig, image: (u64, u64)) -> Self {
         Session {
-            shared: AtomicPtr::new(alone()),
+            shared: AtomicPtr::new(unjoined()),
             config,
             target_pid: AtomicU32::new(sys::getpid()),
             image,
@@ -67,14 +67,14 @@ impl Session {
 
     /// See [`Session::is_joined`].
     pub fn shared(&self) -> &'static Shared {
-        // SAFETY: `ALONE`, for which zero is valid, or a mapping of a whole Shared that lasts as
+        // SAFETY: `UNJOINED`, for which zero is valid, or a mapping of a whole Shared that lasts as
         // long as this process; both consist of atomics.
         unsafe { &*self.shared.load(Acquire) }
     }
 
     /// The memory is shared with the supervisor.
     pub fn is_joined(&self) -> bool {
-        self.shared.load(Relaxed) != alone()
+        self.shared.load(Relaxed) != unjoined()
     }
 
     /// The supervisor shares the memory mapped at `shared`.
@@ -87,8 +87,8 @@ impl Session {
 
     /// In a forked child, which has a life, and stalls, of its own.
     pub fn start_in_child(&self) {
-        let old = self.shared.swap(alone(), Relaxed);
-        if old != alone() {
+        let old = self.shared.swap(unjoined(), Relaxed);
+        if old != unjoined() {
             // SAFETY: mapped when the parent joined; the child's only thread has no reference to it.
             unsafe { address_space::give_back(old as u64, size_of::<Shared>() as u64) };
         }
@@ -102,14 +102,14 @@ impl Session {
     }
 
     /// The process in which the supervisor's threads are that may wait for storage; None: the supervisor itself.
-    pub fn beside_pid(&self) -> Option<u32> {
+    pub fn io_process_pid(&self) -> Option<u32> {
         // SAFETY: as above.
         let beside = unsafe { AgentConfig::beside_pid(self.image.0 as *const u8) };
         Some(beside.load(Relaxed) as u32).filter(|&process| process != 0)
     }
 
     /// Whether the supervisor wants to follow starts of that program.
-    pub fn watches(&self, program: ProgramKey) -> bool {
+    pub fn is_followed(&self, program: ProgramKey) -> bool {
         // SAFETY: as above.
         let unwatched = unsafe { AgentConfig::unwatched(self.image.0 as *const u8) };
         !unwatched.has(program, ticks())
@@ -122,40 +122,40 @@ impl Session {
 
     /// Whether any of `len` bytes from `at` is the agent's: its image, or other memory that it uses.
     pub fn owns_any(&self, at: u64, len: u64) -> bool {
-        self.owned_from(at, at.saturating_add(len)).is_some()
+        self.first_owned(at, at.saturating_add(len)).is_some()
     }
 
     /// Range of the lowest such memory between `at` and `end`.
-    pub fn owned_from(&self, at: u64, end: u64) -> Option<AddressRange> {
+    pub fn first_owned(&self, at: u64, end: u64) -> Option<AddressRange> {
         let image = AddressRange::of_bytes(self.image.0, self.image.1);
         let used = address_space::used_from(at, end);
-        used.into_iter().chain(self.is_image(at, end).then_some(image)).min()
+        used.into_iter().chain(self.overlaps_image(at, end).then_some(image)).min()
     }
 
     /// Whether any of the bytes from `at` to `end` is of the agent's image.
-    pub fn is_image(&self, at: u64, end: u64) -> bool {
+    pub fn overlaps_image(&self, at: u64, end: u64) -> bool {
         at < self.image.0 + self.image.1 && self.image.0 < end
     }
 }
 
 /// Where the process is in a try inside that of the session: what the path of the directory that is held apart has more than that
 /// one's.
-static INNER: Owned<[u8; DIRECTORY_MAX]> = Owned::new([0; DIRECTORY_MAX]);
-static INNER_LEN: AtomicUsize = AtomicUsize::new(0);
+static NESTED_TRY: Owned<[u8; DIRECTORY_MAX]> = Owned::new([0; DIRECTORY_MAX]);
+static NESTED_TRY_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// See [`be_inside`]; empty: it is in none.
-pub fn inner() -> &'static [u8] {
+/// See [`enter_nested_try`]; empty: it is in none.
+pub fn nested_try() -> &'static [u8] {
     // SAFETY: written only when there is one thread, which then is at that and at nothing else.
-    let all = unsafe { &*INNER.as_ptr() };
-    &all[..INNER_LEN.load(Relaxed).min(DIRECTORY_MAX)]
+    let all = unsafe { &*NESTED_TRY.as_ptr() };
+    &all[..NESTED_TRY_LEN.load(Relaxed).min(DIRECTORY_MAX)]
 }
 
 /// From here on the process is in such a try. It has one thread.
-pub fn be_inside(behind: &[u8]) {
+pub fn enter_nested_try(behind: &[u8]) {
     let len = behind.len().min(DIRECTORY_MAX);
     // SAFETY: as above.
-    unsafe { (&mut *INNER.get())[..len].copy_from_slice(&behind[..len]) };
-    INNER_LEN.store(len, Relaxed);
+    unsafe { (&mut *NESTED_TRY.get())[..len].copy_from_slice(&behind[..len]) };
+    NESTED_TRY_LEN.store(len, Relaxed);
 }
 
 static SESSION: Owned<Option<Session>> = Owned::new(None);
@@ -171,7 +171,7 @@ pub fn counters() -> &'static Control {
     match get() {
         Some(session) => &session.shared().control,
         // SAFETY: zero is valid for a Shared.
-        None => unsafe { &(*alone()).control },
+        None => unsafe { &(*unjoined()).control },
     }
 }
 

@@ -8,9 +8,9 @@ use crate::sys::{self, nr};
 
 /// A timer of the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timer(pub u32);
+pub struct PokeTimer(pub u32);
 
-impl Timer {
+impl PokeTimer {
     /// One that pokes the calling thread, by `clock` (clock_gettime(2)).
     pub fn of_this_thread(clock: u32) -> sys::Result<Self> {
         const THREAD_ID: u64 = 4;
@@ -22,7 +22,7 @@ impl Timer {
         let args = [clock.into(), event.as_ptr() as u64, &raw mut timer as u64, 0, 0, 0];
         // SAFETY: reads a sigevent and writes a timer's number.
         sys::check(unsafe { sys::raw(nr::TIMER_CREATE, args) })?;
-        Ok(Timer(timer))
+        Ok(PokeTimer(timer))
     }
 
     /// It pokes once, in so many nanoseconds.

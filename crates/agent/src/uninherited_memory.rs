@@ -22,23 +22,23 @@ use crate::sys::{self, AT_FDCWD, Fd};
 use crate::thread_owned::Owned;
 
 /// Smaller mappings are copied: to fetch them page by page takes longer.
-const LEAST_BYTES: u64 = 1 << 20;
+const MAPPING_BYTES_MIN: u64 = 1 << 20;
 /// On either side of the thread pointer so much is copied at least: the kernel stores there by itself when it moves a thread to another
 /// processor (rseq(2)), and waits for no fault handler; it may be part of a mapping that is large.
-const OF_THREAD: u64 = 64 << 10;
+const THREAD_BYTES: u64 = 64 << 10;
 /// Mappings that are kept out at most.
-const MOST: usize = 128;
+const MAPPINGS_MAX: usize = 128;
 
 /// What was kept out of the newest sync.
-pub(crate) struct KeptOut {
-    list: [(u64, u64); MOST],
+pub(crate) struct UninheritedMemory {
+    list: [(u64, u64); MAPPINGS_MAX],
     count: usize,
-    from: OfTarget,
+    from: TargetMemory,
 }
 
 /// By which a shadow reads the target's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OfTarget {
+pub(crate) struct TargetMemory {
     /// `/proc/self/mem` (proc_pid_mem(5)).
     pub memory: Fd,
     /// `/proc/self/pagemap` (proc_pid_pagemap(5)), if some of it is swapped out.
@@ -47,34 +47,34 @@ pub(crate) struct OfTarget {
 
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static KEPT_OUT: Owned<KeptOut> = Owned::new(KeptOut {
-    list: [(0, 0); MOST],
+static UNINHERITED: Owned<UninheritedMemory> = Owned::new(UninheritedMemory {
+    list: [(0, 0); MAPPINGS_MAX],
     count: 0,
-    from: OfTarget { memory: 0, pages: None },
+    from: TargetMemory { memory: 0, pages: None },
 });
 
 /// In a shadow: what it has not inherited, as first addresses and ends, and from where it is read.
 ///
 /// # Safety
 /// In a new shadow, before it has given up its descriptors, or later; with no other reference to it in use.
-pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], OfTarget) {
+pub(crate) unsafe fn of_shadow() -> (&'static [(u64, u64)], TargetMemory) {
     // SAFETY: passed on to the caller.
-    let kept_out = unsafe { KEPT_OUT.get() };
+    let kept_out = unsafe { UNINHERITED.get() };
     (&kept_out.list[..kept_out.count], kept_out.from)
 }
 
 /// In a shadow: from where the target's memory is read, whose descriptors are to be kept; `None`: all was inherited.
 ///
 /// # Safety
-/// As for [`of_this_shadow`].
-pub(crate) unsafe fn of_target() -> Option<OfTarget> {
+/// As for [`of_shadow`].
+pub(crate) unsafe fn target_memory() -> Option<TargetMemory> {
     // SAFETY: passed on to the caller.
-    let (list, from) = unsafe { of_this_shadow() };
+    let (list, from) = unsafe { of_shadow() };
     (!list.is_empty()).then_some(from)
 }
 
 /// Whether a process with so many pages of its own has its large memory kept out.
-pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
+pub(crate) fn is_worth_excluding(session: &Session, pages: u64) -> bool {
     let least = if session.is_without(without::COPIES) { 0 } else { MIRRORED_PAGES };
     (pages >= least || is_swapped(session))
         && !session.is_without(without::MIRRORS)
@@ -88,19 +88,20 @@ fn is_swapped(session: &Session) -> bool {
 
 /// Keeps large memory out of the fork to come, in a thread whose stack pointer is `stack` and which holds the lock of syncs.
 /// False: nothing is kept out.
-pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
+pub(crate) fn exclude_from_fork(session: &Session, stack: u64) -> bool {
     // SAFETY: the one thread of the process.
-    let kept_out = unsafe { KEPT_OUT.get() };
+    let kept_out = unsafe { UNINHERITED.get() };
     kept_out.count = 0;
     let open = |path: &core::ffi::CStr| {
         sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDONLY | k::O_CLOEXEC, 0, 0)
     };
     let Ok(memory) = open(c"/proc/self/mem") else { return false };
     let pages = is_swapped(session).then(|| open(c"/proc/self/pagemap").ok()).flatten();
-    kept_out.from = OfTarget { memory, pages };
+    kept_out.from = TargetMemory { memory, pages };
     let here = core::ptr::from_ref(&memory) as u64;
-    let of_thread = plane::thread::pointer() & !(OF_THREAD - 1);
-    let of_thread = of_thread.saturating_sub(OF_THREAD)..of_thread.saturating_add(2 * OF_THREAD);
+    let of_thread = plane::thread::pointer() & !(THREAD_BYTES - 1);
+    let of_thread =
+        of_thread.saturating_sub(THREAD_BYTES)..of_thread.saturating_add(2 * THREAD_BYTES);
     let listed = process_maps::each::<4>(|mapping, name| {
         let (start, end) = (mapping.start, mapping.end);
         let holds = |at| (start..end).contains(&at);
@@ -111,7 +112,7 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
             && is_plain
             && !holds(stack)
             && !holds(here)
-            && session.owned_from(start, end).is_none()
+            && session.first_owned(start, end).is_none()
         {
             kept_out.add(start, of_thread.start.clamp(start, end));
             kept_out.add(of_thread.end.clamp(start, end), end);
@@ -128,15 +129,15 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
 }
 
 /// In the target, after the fork.
-pub(crate) fn let_in() {
+pub(crate) fn include_again() {
     // SAFETY: the one thread of the process.
-    let kept_out = unsafe { KEPT_OUT.get() };
+    let kept_out = unsafe { UNINHERITED.get() };
     kept_out.advise(k::MADV_DOFORK);
     kept_out.count = 0;
     kept_out.from.close();
 }
 
-impl OfTarget {
+impl TargetMemory {
     /// Its descriptors.
     pub(crate) fn descriptors(self) -> impl Iterator<Item = Fd> {
         [self.memory].into_iter().chain(self.pages)
@@ -147,10 +148,10 @@ impl OfTarget {
     }
 }
 
-impl KeptOut {
+impl UninheritedMemory {
     /// One more, if it is large and there is room.
     fn add(&mut self, start: u64, end: u64) {
-        if end - start >= LEAST_BYTES && self.count < MOST {
+        if end - start >= MAPPING_BYTES_MIN && self.count < MAPPINGS_MAX {
             self.list[self.count] = (start, end);
             self.count += 1;
         }

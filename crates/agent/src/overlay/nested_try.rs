@@ -48,7 +48,7 @@ fn enter(layer: Layer, path: &[u8], filter: u64) -> Result<()> {
         .and_then(|()| confine(new))
         .and_then(|()| refuse_network(new, filter));
     match entered {
-        Ok(()) => session::be_inside(&path[Layer::LOWEST.directory().len()..]),
+        Ok(()) => session::enter_nested_try(&path[Layer::LOWEST.directory().len()..]),
         Err(_) => layer::pop(),
     }
     entered

@@ -66,7 +66,7 @@ pub fn start(session: &Session) -> Result<()> {
         return Ok(());
     }
     static DECIDE: CallHandler = CallHandler(handle_call);
-    layer::start(session, session::inner())?;
+    layer::start(session, session::nested_try())?;
     let mut layer = Some(Layer::top());
     while let Some(one) = layer {
         change_filter::start(one)?;

@@ -6,28 +6,28 @@ use runahead_abi::hint_record::{DISCLOSURE, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
 
-use super::runner::{Answer, Runner};
-use super::shadow_descriptors::Behind;
+use super::runner::{CallAnswer, Runner};
+use super::shadow_descriptors::Backing;
 use crate::hint_sender::Hint;
 use crate::path_text;
 use crate::plane::Call;
 use crate::sys::{self, AT_FDCWD, Fd, PAGE};
 
 /// Bytes of one disclosure that are hinted at most, as of one read.
-const MOST_BYTES: u64 = 64 << 20;
+const DISCLOSURE_BYTES_MAX: u64 = 64 << 20;
 
 impl Runner {
     /// Answers as the target does, as far as that can be known here.
-    pub(super) fn disclose(&mut self, call: &Call) -> Answer {
+    pub(super) fn disclose(&mut self, call: &Call) -> CallAnswer {
         let [_, what, subject, offset, length, _] = call.args;
         // Behind this no file has anything.
-        let is_sound = offset <= i64::MAX as u64 - 2 * MOST_BYTES;
+        let is_sound = offset <= i64::MAX as u64 - 2 * DISCLOSURE_BYTES_MAX;
         let taken = match what {
             DISCLOSE_FD => is_sound && self.disclose_fd(subject as u32 as Fd, offset, length),
             DISCLOSE_PATH => is_sound && self.disclose_path(subject, offset, length),
             CANCEL_ALL => {
                 let (kind, object, path) = (HintKind::Cancel, Identity::ROOT, b"/");
-                self.send(&Hint::whole(kind, object, 0, path));
+                self.send_hint(&Hint::whole(kind, object, 0, path));
                 true
             }
             _ => false,
@@ -36,18 +36,18 @@ impl Runner {
     }
 
     fn disclose_fd(&mut self, fd: Fd, offset: u64, length: u64) -> bool {
-        let Some(&mut d) = self.files.get(fd) else { return false };
-        let size = match d.behind {
-            Behind::File(_) => d.size,
+        let Some(&mut d) = self.descriptors.get(fd) else { return false };
+        let size = match d.backing {
+            Backing::File(_) => d.size,
             // How long it is, is a guess.
-            Behind::ColdFile => u64::MAX,
+            Backing::ColdFile => u64::MAX,
             _ => return false,
         };
         if offset >= size {
             return false;
         }
-        let length = if length == 0 { MOST_BYTES } else { length };
-        if let Some(path) = self.directory_text(fd) {
+        let length = if length == 0 { DISCLOSURE_BYTES_MAX } else { length };
+        if let Some(path) = self.directory_path(fd) {
             self.hint_disclosed(d.identity, path, offset, Some(length.min(size - offset)), false);
         }
         true
@@ -56,7 +56,7 @@ impl Runner {
     fn disclose_path(&mut self, at: u64, offset: u64, length: u64) -> bool {
         let Ok(name) = self.name(AT_FDCWD, at) else { return false };
         let mut text = [0u8; PATH_MAX + 1];
-        let Some(len) = self.absolute(&name, &mut text).filter(|&len| len <= PATH_MAX) else {
+        let Some(len) = self.absolute_path(&name, &mut text).filter(|&len| len <= PATH_MAX) else {
             return false;
         };
         if path_text::is_made_up(&text[..len]) {
@@ -78,18 +78,18 @@ impl Runner {
     ) {
         let start = offset / PAGE * PAGE;
         let end = match length {
-            Some(length) => (offset + length.min(MOST_BYTES)).next_multiple_of(PAGE),
+            Some(length) => (offset + length.min(DISCLOSURE_BYTES_MAX)).next_multiple_of(PAGE),
             None => (start + 1).next_multiple_of(CHUNK_BYTES),
         };
-        let mut wanted = by_name && self.foresee(object);
+        let mut wanted = by_name && self.log_hint(object);
         for piece in object.pieces(start, end - start) {
-            self.foresee(piece);
+            self.log_hint(piece);
             wanted |= self.session.shared().log.state(piece) == HintState::Hinted;
         }
         if wanted {
             let flags = DISCLOSURE | if length.is_none() { LENGTH_UNKNOWN } else { 0 };
             let (kind, length) = (HintKind::Data, end - start);
-            self.send(&Hint { kind, object, offset: start, length, flags, path });
+            self.send_hint(&Hint { kind, object, offset: start, length, flags, path });
         }
     }
 }

@@ -3,14 +3,14 @@
 use linux_raw_sys::general as k;
 use runahead_abi::{Entry, HintKind, Identity};
 
-use super::name_lookup::Found;
-use super::runner::{Answer, Runner};
-use super::shadow_descriptors::{Behind, Descriptor, LIKELY_BYTES};
+use super::name_lookup::LookupResult;
+use super::runner::{CallAnswer, Runner};
+use super::shadow_descriptors::{Backing, Descriptor, LIKELY_FILE_BYTES};
 use crate::plane::Call;
 use crate::sys::{self, Fd};
 
 /// Attributes for a name that is not in memory.
-fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
+fn guessed_attributes(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
     // SAFETY: statx is integers, for which zero is valid.
     let mut stat: k::statx = unsafe { core::mem::zeroed() };
     let permissions = if kind == k::S_IFDIR { 0o755 } else { 0o644 };
@@ -19,7 +19,7 @@ fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
     stat.stx_ino = entry.map_or(name.raw() >> 16, |e| e.inode);
     // A directory with two links would be one without subdirectories to those who count.
     stat.stx_nlink = if kind == k::S_IFDIR { 3 } else { 1 };
-    stat.stx_size = if kind == k::S_IFREG { LIKELY_BYTES } else { 4096 };
+    stat.stx_size = if kind == k::S_IFREG { LIKELY_FILE_BYTES } else { 4096 };
     stat.stx_blocks = stat.stx_size.div_ceil(512);
     stat.stx_blksize = 4096;
     stat
@@ -27,13 +27,13 @@ fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
 
 impl Runner {
     /// What a directory told of `name`.
-    fn told(&self, name: Identity) -> Option<Entry> {
+    fn known_entry(&self, name: Identity) -> Option<Entry> {
         self.session.shared().entries.find(name)
     }
 
     /// The type bits of a mode, if a directory told.
-    pub(super) fn told_kind(&self, name: Identity) -> Option<u32> {
-        match u32::from(self.told(name)?.kind) {
+    pub(super) fn known_kind(&self, name: Identity) -> Option<u32> {
+        match u32::from(self.known_entry(name)?.kind) {
             k::DT_DIR => Some(k::S_IFDIR),
             k::DT_REG => Some(k::S_IFREG),
             k::DT_LNK => Some(k::S_IFLNK),
@@ -41,7 +41,7 @@ impl Runner {
         }
     }
 
-    pub(super) fn stat(&mut self, dir: Fd, path: u64, out: u64, flags: u32) -> Answer {
+    pub(super) fn stat(&mut self, dir: Fd, path: u64, out: u64, flags: u32) -> CallAnswer {
         if flags & k::AT_EMPTY_PATH != 0 && self.is_empty(path) {
             return self.stat_fd(dir, out);
         }
@@ -62,23 +62,23 @@ impl Runner {
             Ok(name) => name,
             Err(e) => return Ok(Err(e)),
         };
-        self.access()?;
-        Ok(match self.look(&name, HintKind::Lookup, follow) {
-            Found::Place(fd, stat) => {
+        self.count_access()?;
+        Ok(match self.look_up(&name, HintKind::Lookup, follow) {
+            LookupResult::Found(fd, stat) => {
                 let _ = sys::close(fd);
                 Ok(stat)
             }
-            Found::Cold => {
-                let kind = self.told_kind(name.identity).unwrap_or(k::S_IFREG);
+            LookupResult::Cold => {
+                let kind = self.known_kind(name.identity).unwrap_or(k::S_IFREG);
                 // Following a link leads to something else, most often a file.
                 let kind = if follow && kind == k::S_IFLNK { k::S_IFREG } else { kind };
-                Ok(stand_in(name.identity, kind, self.told(name.identity)))
+                Ok(guessed_attributes(name.identity, kind, self.known_entry(name.identity)))
             }
-            Found::No(e) => Err(e),
+            LookupResult::Error(e) => Err(e),
         })
     }
 
-    pub(super) fn stat_fd(&mut self, fd: Fd, out: u64) -> Answer {
+    pub(super) fn stat_fd(&mut self, fd: Fd, out: u64) -> CallAnswer {
         Ok(match self.attributes_fd(fd) {
             Ok(stat) => write_stat(&stat, out),
             Err(e) => e,
@@ -86,22 +86,27 @@ impl Runner {
     }
 
     fn attributes_fd(&mut self, fd: Fd) -> Result<k::statx, i64> {
-        let Some(&mut Descriptor { behind, identity, .. }) = self.files.get(fd) else {
+        let Some(&mut Descriptor { backing: behind, identity, .. }) = self.descriptors.get(fd)
+        else {
             return Err(sys::fail(sys::EBADF));
         };
         match behind {
-            Behind::File(real) | Behind::Directory(real) => {
+            Backing::File(real) | Backing::Directory(real) => {
                 sys::statx_fd(real, k::STATX_BASIC_STATS).map_err(|e| sys::fail(e.0))
             }
-            Behind::ColdFile => Ok(stand_in(identity, k::S_IFREG, self.told(identity))),
-            Behind::ColdDirectory => Ok(stand_in(identity, k::S_IFDIR, self.told(identity))),
-            Behind::Sink | Behind::Pipe | Behind::Nothing => {
-                Ok(stand_in(identity, k::S_IFIFO, None))
+            Backing::ColdFile => {
+                Ok(guessed_attributes(identity, k::S_IFREG, self.known_entry(identity)))
+            }
+            Backing::ColdDirectory => {
+                Ok(guessed_attributes(identity, k::S_IFDIR, self.known_entry(identity)))
+            }
+            Backing::Sink | Backing::Pipe | Backing::Free => {
+                Ok(guessed_attributes(identity, k::S_IFIFO, None))
             }
         }
     }
 
-    pub(super) fn statx(&mut self, call: &Call) -> Answer {
+    pub(super) fn statx(&mut self, call: &Call) -> CallAnswer {
         let [_, path, flags, _, out, _] = call.args;
         let flags = flags as u32;
         let stat = if flags & k::AT_EMPTY_PATH != 0 && self.is_empty(path) {

@@ -7,7 +7,7 @@
 //! if the child had done well. What it would have written into a pipe is not to be known: its reader
 //! finds the end.
 //!
-//! Children that the target had already when the shadow was made ([`super::runner_children::WAITED_FOR`]) end well at
+//! Children that the target had already when the shadow was made ([`super::runner_children::TARGET_CHILDREN`]) end well at
 //! once, too.
 
 use linux_raw_sys::general as k;
@@ -15,9 +15,9 @@ use runahead_abi::agent_config::FORK_MARK;
 use runahead_abi::hint_record::LENGTH_UNKNOWN;
 use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, RunEnd};
 
-use super::name_lookup::{Found, Name};
-use super::runner::{Answer, Runner, Stop};
-use super::shadow_descriptors::{Behind, Descriptor};
+use super::name_lookup::{LookupName, LookupResult};
+use super::runner::{CallAnswer, Runner, Stop};
+use super::shadow_descriptors::{Backing, Descriptor};
 use super::shadow_lifetime;
 use crate::hint_sender::Hint;
 use crate::plane::{self, Call};
@@ -61,20 +61,20 @@ fn stack_of_child(call: &Call) -> Option<u64> {
 
 impl Runner {
     /// fork, vfork, and those uses of clone and clone3 that make a process.
-    pub(super) fn fork(&mut self, call: &Call) -> Answer {
+    pub(super) fn fork(&mut self, call: &Call) -> CallAnswer {
         let stack = stack_of_child(call).ok_or(Stop(RunEnd::Call))?;
-        if self.children.depth >= DEPTH_MAX || self.children.made >= FORKS_MAX {
+        if self.children.depth >= DEPTH_MAX || self.children.forks >= FORKS_MAX {
             return Err(Stop(RunEnd::Call));
         }
         let parent = sys::getpid();
-        self.children.made += 1;
+        self.children.forks += 1;
         match sys::fork_marked(FORK_MARK) {
             Ok(None) => {
                 self.children.depth += 1;
                 self.children.len = 0;
-                self.children.left = ACCESSES_MAX;
-                let alive =
-                    shadow_lifetime::die_with(parent).is_ok() && plane::start_in_shadow().is_ok();
+                self.children.accesses_left = ACCESSES_MAX;
+                let alive = shadow_lifetime::die_with_parent(parent).is_ok()
+                    && plane::start_in_shadow().is_ok();
                 if !alive {
                     sys::exit(1);
                 }
@@ -83,8 +83,8 @@ impl Runner {
             }
             Ok(Some(child)) => {
                 let _ = sys::collect(child);
-                let pid = self.children.next;
-                self.children.next += 1;
+                let pid = self.children.next_pid;
+                self.children.next_pid += 1;
                 self.children.add(pid);
                 Ok(pid.into())
             }
@@ -93,7 +93,7 @@ impl Runner {
     }
 
     /// wait4(2): the child has ended well.
-    pub(super) fn wait4(&mut self, which: i32, status: u64, usage: u64) -> Answer {
+    pub(super) fn wait4(&mut self, which: i32, status: u64, usage: u64) -> CallAnswer {
         let which = u32::try_from(which).ok().filter(|&pid| pid > 0);
         let Some(pid) = self.children.take(which, false) else { return Ok(sys::fail(sys::ECHILD)) };
         // SAFETY: the program's own memory, in a process that may fault; struct rusage has 144 bytes.
@@ -109,7 +109,7 @@ impl Runner {
     }
 
     /// waitid(2), the same.
-    pub(super) fn waitid(&mut self, call: &Call) -> Answer {
+    pub(super) fn waitid(&mut self, call: &Call) -> CallAnswer {
         const CLD_EXITED: u32 = 1;
         let [kind, id, info, options, usage, _] = call.args;
         let which = match kind as u32 {
@@ -134,12 +134,14 @@ impl Runner {
     }
 
     /// pipe(2): one end takes everything, the other has nothing.
-    pub(super) fn pipe(&mut self, to: u64) -> Answer {
-        let reader = Descriptor::new(Behind::Pipe, Identity::ROOT);
-        let Some(reader) = self.files.open(0, reader) else { return Ok(sys::fail(sys::EMFILE)) };
-        let writer = self.sink();
+    pub(super) fn pipe(&mut self, to: u64) -> CallAnswer {
+        let reader = Descriptor::new(Backing::Pipe, Identity::ROOT);
+        let Some(reader) = self.descriptors.open(0, reader) else {
+            return Ok(sys::fail(sys::EMFILE));
+        };
+        let writer = self.open_sink();
         if writer < 0 {
-            self.files.close(reader);
+            self.descriptors.close(reader);
             return Ok(writer);
         }
         // SAFETY: the program's own memory, in a process that may fault.
@@ -148,12 +150,12 @@ impl Runner {
     }
 
     /// What reading from a pipe gives: the end, if all who could write have been answered for.
-    pub(super) fn read_pipe(&self) -> Answer {
-        if self.children.is_family() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
+    pub(super) fn read_pipe(&self) -> CallAnswer {
+        if self.children.has_had_children() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
     }
 
     /// execve and execveat: what the program needs is hinted, and this process is done.
-    pub(super) fn exec(&mut self, call: &Call) -> Answer {
+    pub(super) fn exec(&mut self, call: &Call) -> CallAnswer {
         let (dir, path, arguments) = match call.nr {
             nr::EXECVE => (AT_FDCWD, call.args[0], call.args[1]),
             _ => (call.fd(0), call.args[1], call.args[2]),
@@ -162,9 +164,9 @@ impl Runner {
             Ok(name) => name,
             Err(e) => return Ok(e),
         };
-        self.access()?;
-        match self.look(&name, HintKind::Lookup, true) {
-            Found::Place(fd, stat) => {
+        self.count_access()?;
+        match self.look_up(&name, HintKind::Lookup, true) {
+            LookupResult::Found(fd, stat) => {
                 let _ = sys::close(fd);
                 if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
                     return Ok(sys::fail(sys::EACCES));
@@ -172,38 +174,38 @@ impl Runner {
             }
             // Whoever looks for it along a path goes on looking, and so finds it; the first place is
             // the likeliest.
-            Found::Cold if self.children.is_child() => {
-                if !core::mem::replace(&mut self.children.tried, true) {
+            LookupResult::Cold if self.children.is_child() => {
+                if !core::mem::replace(&mut self.children.has_tried_exec, true) {
                     self.hint_program(&name);
                     self.hint_arguments(arguments)?;
                 }
                 return Ok(sys::fail(sys::ENOENT));
             }
-            Found::Cold => {}
-            Found::No(e) => return Ok(e),
+            LookupResult::Cold => {}
+            LookupResult::Error(e) => return Ok(e),
         }
         self.hint_program(&name);
         self.hint_arguments(arguments)?;
         Err(Stop(RunEnd::Exit))
     }
 
-    fn hint_program(&mut self, name: &Name) {
+    fn hint_program(&mut self, name: &LookupName) {
         let object = name.identity.chunk(ChunkIndex(u64::MAX));
         self.hint_by_name(name, object, (HintKind::Program, 0, 0));
     }
 
     fn hint_by_name(
         &mut self,
-        name: &Name,
+        name: &LookupName,
         key: Identity,
         (kind, length, flags): (HintKind, u64, u32),
     ) {
         let mut text = [0u8; PATH_MAX + 1];
-        if self.foresee(key)
-            && let Some(len) = self.absolute(name, &mut text)
+        if self.log_hint(key)
+            && let Some(len) = self.absolute_path(name, &mut text)
         {
             let object = if kind == HintKind::Data { name.identity } else { key };
-            self.send(&Hint { kind, object, offset: 0, length, flags, path: &text[..len] });
+            self.send_hint(&Hint { kind, object, offset: 0, length, flags, path: &text[..len] });
         }
     }
 
@@ -219,14 +221,14 @@ impl Runner {
             if !name.looks_like_a_file() {
                 continue;
             }
-            let (length, flags) = match self.look(&name, HintKind::Lookup, true) {
-                Found::Place(fd, stat) => {
+            let (length, flags) = match self.look_up(&name, HintKind::Lookup, true) {
+                LookupResult::Found(fd, stat) => {
                     let _ = sys::close(fd);
                     let regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
                     (if regular { stat.stx_size.min(ARGUMENT_BYTES) } else { 0 }, 0)
                 }
-                Found::Cold => (ARGUMENT_BYTES, LENGTH_UNKNOWN),
-                Found::No(_) => continue,
+                LookupResult::Cold => (ARGUMENT_BYTES, LENGTH_UNKNOWN),
+                LookupResult::Error(_) => continue,
             };
             if length > 0 {
                 let key = name.identity.chunk(ChunkIndex(0));

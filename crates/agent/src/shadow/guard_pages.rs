@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::lazy_regions::Region;
+use super::lazy_regions::LazyRegion;
 use crate::sys;
 
 const ACCESS: u32 = k::PROT_READ | k::PROT_WRITE;
 
 /// Whether the kernel knows guards. Found out once.
-pub(super) fn are_there() -> bool {
+pub(super) fn are_supported() -> bool {
     const UNKNOWN: u32 = 0;
     static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
     if KNOWN.load(Relaxed) == UNKNOWN {
@@ -28,7 +28,7 @@ pub(super) fn are_there() -> bool {
 
 /// Makes `len` bytes from `at`, of which nothing has been touched, accessible, and guards each of their pages.
 pub(super) fn guard(at: u64, len: u64) -> Option<()> {
-    if !are_there() {
+    if !are_supported() {
         return Some(());
     }
     // SAFETY: memory of the program's that has no contents yet.
@@ -40,7 +40,7 @@ pub(super) fn guard(at: u64, len: u64) -> Option<()> {
 }
 
 /// As [`guard`], of the part of a region around `at` that is aligned to `len`.
-pub(super) fn open_extent(region: &Region, at: u64, len: u64) -> Option<()> {
+pub(super) fn guard_extent(region: &LazyRegion, at: u64, len: u64) -> Option<()> {
     let start = at - at % len;
     let end = start.saturating_add(len).min(region.end);
     let start = start.max(region.at);
@@ -48,10 +48,10 @@ pub(super) fn open_extent(region: &Region, at: u64, len: u64) -> Option<()> {
 }
 
 /// The pages of `len` bytes from `at` can be touched from now on.
-pub(super) fn open(at: u64, len: u64) -> Option<()> {
+pub(super) fn unguard(at: u64, len: u64) -> Option<()> {
     // SAFETY: memory of the program's, which has contents from now on.
     let opened = unsafe {
-        match are_there() {
+        match are_supported() {
             true => sys::advise(at, len, k::MADV_GUARD_REMOVE),
             false => sys::protect(at, len, ACCESS),
         }

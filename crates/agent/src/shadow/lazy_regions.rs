@@ -1,7 +1,7 @@
 //! Memory of a shadow that comes as it is used: where it lies, and from where it comes.
 //!
 //! What a program has mapped may be large, or not be in memory, and a run uses little of it. So it has no contents in a
-//! shadow at first, and [`faults`](super::runner_faults) has each piece brought when it is touched.
+//! shadow at first, and [`minor_faults`](super::runner_faults) has each piece brought when it is touched.
 
 use core::ops::Range;
 
@@ -9,12 +9,12 @@ use runahead_abi::Identity;
 
 use crate::sys::{Errno, Fd, Result};
 use crate::thread_owned::Owned;
-use crate::uninherited_memory::OfTarget;
+use crate::uninherited_memory::TargetMemory;
 
 /// Mappings that come so at most; further ones do without.
-const REGIONS: usize = 384;
+const REGIONS_MAX: usize = 384;
 /// Bytes for the names of their files.
-const NAMES: usize = 32 << 10;
+const NAMES_BYTES_MAX: usize = 32 << 10;
 
 /// A part of a file that is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -33,82 +33,89 @@ pub(super) struct FilePart {
     pub writable: bool,
 }
 
-/// From where the contents come. (The first is zeroes, for [`ALL`].)
+/// From where the contents come. (The first is zeroes, for [`REGIONS`].)
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
-pub(super) enum Source {
+pub(super) enum ContentSource {
     /// Memory shared with others, which lies at this address now.
     Moved(u64),
     /// A file.
     File(FilePart),
     /// The target, as it is now.
-    Target(OfTarget),
+    Target(TargetMemory),
 }
 
-impl Source {
+impl ContentSource {
     /// The source of what lies `by` bytes farther on.
-    fn after(self, by: u64) -> Self {
+    fn advanced_by(self, by: u64) -> Self {
         match self {
-            Source::Moved(from) => Source::Moved(from + by),
-            Source::File(part) => Source::File(FilePart { offset: part.offset + by, ..part }),
-            Source::Target(_) => self,
+            ContentSource::Moved(from) => ContentSource::Moved(from + by),
+            ContentSource::File(part) => {
+                ContentSource::File(FilePart { offset: part.offset + by, ..part })
+            }
+            ContentSource::Target(_) => self,
         }
     }
 }
 
 /// Memory that comes as it is used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
+pub(super) struct LazyRegion {
     /// First address.
     pub at: u64,
     /// Address behind the last.
     pub end: u64,
-    pub source: Source,
+    pub source: ContentSource,
 }
 
-impl Region {
+impl LazyRegion {
     fn overlaps(&self, range: &Range<u64>) -> bool {
         self.at < range.end && range.start < self.end
     }
 }
 
 /// See the module's text.
-pub(super) struct Regions {
-    list: [Region; REGIONS],
+pub(super) struct LazyRegions {
+    list: [LazyRegion; REGIONS_MAX],
     count: usize,
-    names: [u8; NAMES],
+    names: [u8; NAMES_BYTES_MAX],
     named: usize,
 }
 
-const NONE: Region = Region { at: 0, end: 0, source: Source::Moved(0) };
+const NO_REGION: LazyRegion = LazyRegion { at: 0, end: 0, source: ContentSource::Moved(0) };
 
 // SAFETY: zeroes, like all of it that is large. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static ALL: Owned<Regions> = Owned::new(Regions::new());
+static REGIONS: Owned<LazyRegions> = Owned::new(LazyRegions::new());
 
 /// Those of this shadow.
 ///
 /// # Safety
 /// In a shadow, with no other reference to them in use.
-pub(super) unsafe fn all() -> &'static mut Regions {
+pub(super) unsafe fn of_this_shadow() -> &'static mut LazyRegions {
     // SAFETY: passed on to the caller.
-    unsafe { ALL.get() }
+    unsafe { REGIONS.get() }
 }
 
 /// Whether what lies at `at` comes from the target. In a shadow, where nobody holds them.
 pub(super) fn comes_from_target(at: u64) -> bool {
     // SAFETY: as the caller says.
-    let region = unsafe { all() }.find(at);
-    region.is_some_and(|region| matches!(region.source, Source::Target(_)))
+    let region = unsafe { of_this_shadow() }.find(at);
+    region.is_some_and(|region| matches!(region.source, ContentSource::Target(_)))
 }
 
-impl Regions {
+impl LazyRegions {
     const fn new() -> Self {
-        Regions { list: [NONE; REGIONS], count: 0, names: [0; NAMES], named: 0 }
+        LazyRegions {
+            list: [NO_REGION; REGIONS_MAX],
+            count: 0,
+            names: [0; NAMES_BYTES_MAX],
+            named: 0,
+        }
     }
 
     /// One more.
-    pub(super) fn add(&mut self, region: Region) -> Result<()> {
+    pub(super) fn add(&mut self, region: LazyRegion) -> Result<()> {
         *self.list.get_mut(self.count).ok_or(Errno(crate::sys::ENOMEM))? = region;
         self.count += 1;
         Ok(())
@@ -116,11 +123,11 @@ impl Regions {
 
     /// There is room for one more.
     pub(super) fn has_room(&self) -> bool {
-        self.count < REGIONS
+        self.count < REGIONS_MAX
     }
 
     /// The one that `at` lies in.
-    pub(super) fn find(&self, at: u64) -> Option<Region> {
+    pub(super) fn find(&self, at: u64) -> Option<LazyRegion> {
         self.list[..self.count].iter().find(|region| (region.at..region.end).contains(&at)).copied()
     }
 
@@ -132,7 +139,7 @@ impl Regions {
     /// The program may store to those that `range` is of.
     pub(super) fn allow_stores(&mut self, range: &Range<u64>) {
         for region in self.list[..self.count].iter_mut().filter(|region| region.overlaps(range)) {
-            if let Source::File(part) = &mut region.source {
+            if let ContentSource::File(part) = &mut region.source {
                 part.writable = true;
             }
         }
@@ -142,10 +149,10 @@ impl Regions {
     /// swapped out.
     pub(super) fn droppable(&self) -> impl Iterator<Item = (u64, u64)> {
         let list = self.list[..self.count].iter();
-        let is_droppable = |region: &&Region| match region.source {
-            Source::File(_) => true,
-            Source::Target(from) => from.pages.is_some(),
-            Source::Moved(_) => false,
+        let is_droppable = |region: &&LazyRegion| match region.source {
+            ContentSource::File(_) => true,
+            ContentSource::Target(from) => from.pages.is_some(),
+            ContentSource::Moved(_) => false,
         };
         list.filter(is_droppable).map(|r| (r.at, r.end))
     }
@@ -163,17 +170,17 @@ impl Regions {
             self.count -= 1;
             self.list[n] = self.list[self.count];
             if region.at < range.start {
-                let _ = self.add(Region { end: range.start, ..region });
+                let _ = self.add(LazyRegion { end: range.start, ..region });
             }
             if range.end < region.end {
-                let source = region.source.after(range.end - region.at);
-                let _ = self.add(Region { at: range.end, source, ..region });
+                let source = region.source.advanced_by(range.end - region.at);
+                let _ = self.add(LazyRegion { at: range.end, source, ..region });
             }
         }
     }
 
     /// Keeps a name: where it is. `None`: there is no room.
-    pub(super) fn keep_name(&mut self, name: &[u8]) -> Option<(u32, u32)> {
+    pub(super) fn store_name(&mut self, name: &[u8]) -> Option<(u32, u32)> {
         let at = self.named;
         self.names.get_mut(at..at + name.len())?.copy_from_slice(name);
         self.named += name.len();
@@ -196,19 +203,20 @@ mod tests {
 
     use super::*;
 
-    fn regions(list: &[(u64, u64)]) -> Box<Regions> {
-        let mut all = Box::new(Regions::new());
+    fn regions(list: &[(u64, u64)]) -> Box<LazyRegions> {
+        let mut all = Box::new(LazyRegions::new());
         for &(at, end) in list {
-            all.add(Region { at, end, source: Source::Moved(at + 1_000_000) }).expect("room");
+            all.add(LazyRegion { at, end, source: ContentSource::Moved(at + 1_000_000) })
+                .expect("room");
         }
         all
     }
 
     /// Where what lies at an address comes from.
-    fn origin(all: &Regions, at: u64) -> Option<u64> {
+    fn origin(all: &LazyRegions, at: u64) -> Option<u64> {
         let region = all.find(at)?;
         match region.source {
-            Source::Moved(from) => Some(from + at - region.at),
+            ContentSource::Moved(from) => Some(from + at - region.at),
             _ => None,
         }
     }
@@ -235,16 +243,16 @@ mod tests {
 
     #[test]
     fn no_more_than_fit() {
-        let many: Vec<_> = (0..REGIONS as u64).map(|n| (3 * n, 3 * n + 3)).collect();
+        let many: Vec<_> = (0..REGIONS_MAX as u64).map(|n| (3 * n, 3 * n + 3)).collect();
         let mut all = regions(&many);
-        assert!(!all.has_room() && all.add(NONE).is_err());
+        assert!(!all.has_room() && all.add(NO_REGION).is_err());
         all.forget(&(1..2));
         assert_eq!(
             (origin(&all, 0), origin(&all, 1), origin(&all, 2)),
             (Some(1_000_000), None, None)
         );
-        assert_eq!(all.keep_name(&[1; NAMES + 1]), None);
-        let kept = all.keep_name(b"/x").expect("room");
+        assert_eq!(all.store_name(&[1; NAMES_BYTES_MAX + 1]), None);
+        let kept = all.store_name(b"/x").expect("room");
         assert_eq!(all.name(kept), b"/x");
         assert_eq!(all.name((u32::MAX - 5, 5)), b"");
     }

@@ -15,23 +15,23 @@ use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
 use runahead_abi::{ChunkIndex, HintState, Identity, PATH_MAX, filesystem_table};
 
 use super::guard_pages;
-use super::lazy_regions::{self, FilePart, Region, Source};
+use super::lazy_regions::{self, ContentSource, FilePart, LazyRegion};
 use super::runner::{RUNNER, Runner};
-use super::shadow_descriptors::{self, Behind, Descriptor};
+use super::shadow_descriptors::{self, Backing, Descriptor};
 use crate::hint_sender::Hint;
 use crate::path_text;
 use crate::process_maps::Mapping;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, PAGE, nr};
 
 /// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
-const LEAST_BYTES: u64 = CHUNK_BYTES;
+const PRIVATE_BYTES_MIN: u64 = CHUNK_BYTES;
 
 /// A run may have so much of its own in any case.
-const LEAST_OWN: u64 = 2 << 20;
+const OWN_BYTES_MIN: u64 = 2 << 20;
 
 /// A page was touched that has not been brought.
 #[derive(Clone, Copy)]
-pub(super) struct Fault {
+pub(super) struct PageFault {
     pub at: u64,
     /// Nothing of the chunk has been touched since it lost its contents.
     pub is_first: bool,
@@ -40,39 +40,41 @@ pub(super) struct Fault {
 }
 
 /// A runner is answering a call: its state is in use.
-pub(super) static BUSY: AtomicBool = AtomicBool::new(false);
+pub(super) static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
 
 /// Lays out the mapping from `at` to `end` so that its pages come as they are touched.
 ///
 /// # Safety
 /// Memory of the program's, in a shadow, or of nobody.
-pub(super) unsafe fn lay_out(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
+pub(super) unsafe fn make_lazy(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
     // SAFETY: the one thread of a shadow; nothing of it is touched meanwhile.
-    let regions = unsafe { lazy_regions::all() };
+    let regions = unsafe { lazy_regions::of_this_shadow() };
     if !regions.has_room() {
         return Err(Errno(sys::ENOMEM));
     }
     // SAFETY: passed on to the caller.
     unsafe { sys::map_nothing(sys::Place::Over(at), end - at)? };
     regions.forget(&(at..end));
-    regions.add(Region { at, end, source: Source::File(part) })
+    regions.add(LazyRegion { at, end, source: ContentSource::File(part) })
 }
 
 /// What a shadow inherits of a mapped file, whose name was kept, is laid out anew. False: it stays as it is, as that file
 /// cannot be opened, or is another now.
-pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
+pub(super) fn make_inherited_lazy(mapping: &Mapping, name: (u32, u32)) -> bool {
     let Mapping { start, end, offset, inode, .. } = *mapping;
     let mut path = [0; PATH_MAX + 1];
     // SAFETY: the one thread of a new process.
-    let text = unsafe { lazy_regions::all() }.name(name);
+    let text = unsafe { lazy_regions::of_this_shadow() }.name(name);
     let Some(to) = path.get_mut(..text.len()) else { return false };
     to.copy_from_slice(text);
     let identity = Identity::ROOT.join(to);
     let is_below_shm = path_text::is_below_shm(to);
-    let Ok((fd, size)) = open(path.as_ptr() as u64, inode, is_below_shm) else { return false };
+    let Ok((fd, size)) = open_cached(path.as_ptr() as u64, inode, is_below_shm) else {
+        return false;
+    };
     let part = FilePart { fd, offset, size, identity, name, writable: mapping.writable };
     // SAFETY: the program's memory in this process's copy, of which we hold nothing.
-    let laid_out = unsafe { lay_out(start, end, part) }.is_ok();
+    let laid_out = unsafe { make_lazy(start, end, part) }.is_ok();
     if !laid_out {
         let _ = sys::close(fd);
     }
@@ -85,7 +87,7 @@ fn is_in_memory(fd: Fd) -> bool {
 
 /// Opens the regular file of that name for reading, if it is the one of number `inode`, and, below `/dev/shm`, no memory; and
 /// its size.
-fn open(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
+fn open_cached(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
     const CACHED: u32 = k::RESOLVE_CACHED;
     let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
     let opened =
@@ -96,35 +98,36 @@ fn open(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
             if is_below_shm && is_in_memory(place) {
                 return Err(Errno(sys::ENOENT));
             }
-            Ok((shadow_descriptors::open_again(place, false)?, stat.stx_size))
+            Ok((shadow_descriptors::reopen(place, false)?, stat.stx_size))
         });
     let _ = sys::close(place);
     opened
 }
 
 /// A descriptor of the file that is open as `real`, and a place for its name, for a mapping that outlives both.
-pub(super) fn keep_open(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, u32))> {
+pub(super) fn open_for_mapping(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, u32))> {
     // SAFETY: the one thread of a runner.
-    let name = unsafe { lazy_regions::all() }.keep_name(name).ok_or(Errno(sys::ENOMEM))?;
-    Ok((shadow_descriptors::open_again(real, false)?, name))
+    let name =
+        unsafe { lazy_regions::of_this_shadow() }.store_name(name).ok_or(Errno(sys::ENOMEM))?;
+    Ok((shadow_descriptors::reopen(real, false)?, name))
 }
 
 /// What lies in `len` bytes from `at` does not come as it is touched any more.
 pub(super) fn forget(at: u64, len: u64) {
     // SAFETY: the one thread of a runner.
-    unsafe { lazy_regions::all() }.forget(&range(at, len));
+    unsafe { lazy_regions::of_this_shadow() }.forget(&range(at, len));
 }
 
 /// Some of the `len` bytes from `at` comes as it is touched.
-pub(super) fn are_in(at: u64, len: u64) -> bool {
+pub(super) fn overlap(at: u64, len: u64) -> bool {
     // SAFETY: as above.
-    unsafe { lazy_regions::all() }.overlap(&range(at, len))
+    unsafe { lazy_regions::of_this_shadow() }.overlap(&range(at, len))
 }
 
 /// The program may store there from now on.
 pub(super) fn allow_stores(at: u64, len: u64) {
     // SAFETY: as above.
-    unsafe { lazy_regions::all() }.allow_stores(&range(at, len));
+    unsafe { lazy_regions::of_this_shadow() }.allow_stores(&range(at, len));
 }
 
 fn range(at: u64, len: u64) -> core::ops::Range<u64> {
@@ -133,23 +136,23 @@ fn range(at: u64, len: u64) -> core::ops::Range<u64> {
 
 /// A mapping of a lasting file is worth laying out anew: it is read, and no code. (Private memory that can be written may
 /// have been.)
-pub(super) fn is_worth_it(mapping: &Mapping, name: &[u8]) -> bool {
+pub(super) fn is_worth_making_lazy(mapping: &Mapping, name: &[u8]) -> bool {
     mapping.inode != 0
         && mapping.readable
         && !mapping.executable
         && path_text::is_lasting(name)
-        && (mapping.shared || !mapping.writable && mapping.end - mapping.start >= LEAST_BYTES)
+        && (mapping.shared || !mapping.writable && mapping.end - mapping.start >= PRIVATE_BYTES_MIN)
 }
 
 /// Brings the page that `fault` is of, and perhaps more. `None`: there is nothing that could be.
-pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()> {
+pub(super) fn bring(region: &LazyRegion, part: FilePart, fault: PageFault) -> Option<()> {
     let page = fault.at - fault.at % PAGE;
     let offset = part.offset + (page - region.at);
     if offset >= part.size {
         return None;
     }
-    let piece = Piece { region, part, page, offset };
-    if BUSY.load(Relaxed) {
+    let piece = FilePage { region, part, page, offset };
+    if IS_ANSWERING.load(Relaxed) {
         // What is answered needs the place, or what is there: a call does not wait for a hint.
         piece.open_chunk(fault.is_first)?;
         piece.open(PAGE)?;
@@ -164,8 +167,8 @@ pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()>
 }
 
 /// The page that is to be brought.
-struct Piece<'a> {
-    region: &'a Region,
+struct FilePage<'a> {
+    region: &'a LazyRegion,
     part: FilePart,
     /// Its address.
     page: u64,
@@ -173,7 +176,7 @@ struct Piece<'a> {
     offset: u64,
 }
 
-impl Piece<'_> {
+impl FilePage<'_> {
     /// First address and end of the part of the region that is of the same chunk.
     fn chunk(&self) -> (u64, u64) {
         let before = self.offset % CHUNK_BYTES;
@@ -206,11 +209,11 @@ impl Piece<'_> {
     }
 
     fn open(&self, len: u64) -> Option<()> {
-        guard_pages::open(self.page, len)
+        guard_pages::unguard(self.page, len)
     }
 
     /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
-    fn most(&self) -> u64 {
+    fn bytes_to_bring(&self) -> u64 {
         if self.part.writable {
             return PAGE;
         }
@@ -223,24 +226,24 @@ impl Runner {
     /// What this run has of its own in place of mapped files, and of swapped memory, is no more than what may be read ahead of the program: where
     /// memory is limited that takes the place of what the program works on. So it is dropped, and what is touched again
     /// comes again, without what the run has stored.
-    pub(super) fn stay_small(&mut self) -> Option<()> {
+    pub(super) fn limit_copies(&mut self) -> Option<()> {
         let control = &self.session.shared().control;
-        let most = || control.bytes_budget.load(Relaxed).max(LEAST_OWN);
-        if !shadow_descriptors::is_scarce(control) || self.copied <= most() {
+        let most = || control.bytes_budget.load(Relaxed).max(OWN_BYTES_MIN);
+        if !shadow_descriptors::is_memory_scarce(control) || self.copied_bytes <= most() {
             return Some(());
         }
-        self.copied = 0;
+        self.copied_bytes = 0;
         // SAFETY: the one thread of a runner.
-        let mut parts = unsafe { lazy_regions::all() }.droppable();
+        let mut parts = unsafe { lazy_regions::of_this_shadow() }.droppable();
         parts.try_for_each(|(at, end)| {
             // SAFETY: a place in memory of the program's, which is filled as it is touched.
             unsafe { sys::map_nothing(sys::Place::Over(at), end - at) }.ok().map(|_| ())
         })
     }
 
-    /// What lies at `offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
+    /// What lies at `read_offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
     /// it gone, and is wanted once more: the program works on more than there is memory.
-    pub(super) fn put_out(&self, file: Identity, offset: u64) {
+    pub(super) fn note_evicted(&self, file: Identity, offset: u64) {
         let log = &self.session.shared().log;
         let here = file.first_piece(offset, 1);
         if log.state(here) == HintState::Done && !log.holds(here) {
@@ -249,47 +252,47 @@ impl Runner {
         }
     }
 
-    fn bring(&mut self, piece: &Piece<'_>, is_first: bool) -> Option<()> {
-        self.stay_small()?;
+    fn bring(&mut self, piece: &FilePage<'_>, is_first: bool) -> Option<()> {
+        self.limit_copies()?;
         let FilePart { fd, size, identity, .. } = piece.part;
-        let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
+        let d = Descriptor { size, ..Descriptor::new(Backing::File(fd), identity) };
         // (Without guards each touch is a first one, and stores may be lost.)
-        let may_map = is_first && (guard_pages::are_there() || !piece.part.writable);
+        let may_map = is_first && (guard_pages::are_supported() || !piece.part.writable);
         if may_map && piece.map_chunk() {
             if piece.part.writable {
                 // (At most: what it stores to.)
                 let (start, end) = piece.chunk();
-                self.copied += end - start;
+                self.copied_bytes += end - start;
             }
-            self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
+            self.note_met(identity.chunk(ChunkIndex::of(piece.offset)));
             return Some(());
         }
         piece.open_chunk(is_first)?;
-        let want = piece.most().min(size - piece.offset);
-        let there = self.resident(&d, fd, piece.offset, want);
+        let want = piece.bytes_to_bring().min(size - piece.offset);
+        let there = self.resident_bytes(&d, fd, piece.offset, want);
         if there > 0 {
             piece.open(there.next_multiple_of(PAGE))?;
-            self.copied += there;
+            self.copied_bytes += there;
             // SAFETY: pages of this mapping, opened just now, which nothing refers to before they are filled.
             let read = unsafe { sys::read_nowait(fd, piece.page, there, Some(piece.offset)) };
             let got = read.unwrap_or(0);
             if got > 0 {
                 // (Less than was there a moment ago: the rest is as if it had been read.)
-                self.found(&d, piece.offset, piece.page, got.min(PAGE));
+                self.note_read(&d, piece.offset, piece.page, got.min(PAGE));
                 return Some(());
             }
         }
         piece.open(PAGE)?;
-        self.copied += PAGE;
+        self.copied_bytes += PAGE;
         let len = PAGE.min(size - piece.offset);
-        self.put_out(identity, piece.offset);
-        if let Some(hint) = self.foresee_data(&d, piece.offset, len, true) {
+        self.note_evicted(identity, piece.offset);
+        if let Some(hint) = self.log_data_hint(&d, piece.offset, len, true) {
             // SAFETY: the one thread of a runner; the name is not changed.
-            let path = unsafe { lazy_regions::all() }.name(piece.part.name);
-            self.send_data(&Hint { path, ..hint });
-            self.has_room().ok()?;
+            let path = unsafe { lazy_regions::of_this_shadow() }.name(piece.part.name);
+            self.send_data_hint(&Hint { path, ..hint });
+            self.wait_for_hint_room().ok()?;
         }
-        self.stand_in(piece.page, 0, len);
+        self.fill_with_stale(piece.page, 0, len);
         Some(())
     }
 }

@@ -38,7 +38,7 @@ mod target_mirror;
 pub mod template;
 pub mod unshared_memory;
 
-pub use policy::policy;
+pub use policy::answer_call;
 
 /// True in templates and runners.
 pub fn is_shadow() -> bool {

@@ -10,20 +10,20 @@ use runahead_abi::hint_record::{
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX, Piece};
 
 use super::open_allowlist;
-use super::runner::{Answer, Runner, Stop};
-use super::shadow_descriptors::{self, Behind, Descriptor};
+use super::runner::{CallAnswer, Runner, Stop};
+use super::shadow_descriptors::{self, Backing, Descriptor};
 use crate::hint_sender::{self, Hint};
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
 
 /// Names that must have been told before what becomes of them is evidence.
-const ENOUGH: u64 = 4;
+const NAMES_TOLD_MIN: u64 = 4;
 /// Levels of directories that are read ahead of the shadow that asks for the first.
-const LEVELS: u32 = 4;
+const EXPAND_LEVELS: u32 = 4;
 
 /// A path as the program gave it.
 #[derive(Clone, Copy)]
-pub(super) struct Name {
+pub(super) struct LookupName {
     pub identity: Identity,
     /// Of the directory that it starts from.
     base: Identity,
@@ -35,7 +35,7 @@ pub(super) struct Name {
     path: &'static [u8],
 }
 
-impl Name {
+impl LookupName {
     /// As arguments go: neither an option nor a mere word.
     pub(super) fn looks_like_a_file(&self) -> bool {
         self.path.first() != Some(&b'-') && self.path.iter().any(|b| matches!(b, b'/' | b'.'))
@@ -44,18 +44,18 @@ impl Name {
 
 /// What a name led to.
 #[expect(clippy::large_enum_variant, reason = "lives for one call; there is no heap to put it on")]
-pub(super) enum Found {
+pub(super) enum LookupResult {
     /// A place (`O_PATH`), and its attributes.
-    Place(Fd, k::statx),
+    Found(Fd, k::statx),
     /// Not in memory: a hint is on its way.
     Cold,
     /// The kernel's answer.
-    No(i64),
+    Error(i64),
 }
 
 impl Runner {
-    /// Names what `address` leads to from `dir`, or the error that the call would have.
-    pub(super) fn name(&mut self, dir: Fd, address: u64) -> Result<Name, i64> {
+    /// Names what `allowed_open_address` leads to from `dir`, or the error that the call would have.
+    pub(super) fn name(&mut self, dir: Fd, address: u64) -> Result<LookupName, i64> {
         // SAFETY: a bad address ends the runner, which may happen; the program does not run while
         // the text is in use.
         let path: &'static [u8] = unsafe { path_text::c_string(address) };
@@ -64,30 +64,35 @@ impl Runner {
         } else if dir == AT_FDCWD {
             (Some(self.cwd.0), self.cwd.1)
         } else {
-            match self.files.get(dir) {
-                Some(d) => match d.behind {
-                    Behind::Directory(real) => (Some(real), d.identity),
-                    Behind::ColdDirectory | Behind::ColdFile => (None, d.identity),
+            match self.descriptors.get(dir) {
+                Some(d) => match d.backing {
+                    Backing::Directory(real) => (Some(real), d.identity),
+                    Backing::ColdDirectory | Backing::ColdFile => (None, d.identity),
                     _ => return Err(sys::fail(sys::ENOTDIR)),
                 },
                 None => return Err(sys::fail(sys::EBADF)),
             }
         };
         let identity = self.session.shared().parents.walk(base, path);
-        Ok(Name { identity, base, dir, from, address, path })
+        Ok(LookupName { identity, base, dir, from, address, path })
     }
 
     /// Looks `name` up in what is in memory; hints it if it is not there. `want` is what the
     /// program will do with it.
-    pub(super) fn look(&mut self, name: &Name, want: HintKind, follow: bool) -> Found {
+    pub(super) fn look_up(
+        &mut self,
+        name: &LookupName,
+        want: HintKind,
+        follow: bool,
+    ) -> LookupResult {
         let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
-        self.uses(name);
+        self.count_name_use(name);
         let mut text = [0u8; PATH_MAX + 1];
         let (dir, address) = match name.from {
             Some(real) => (real, name.address),
-            None => match self.absolute(name, &mut text) {
+            None => match self.absolute_path(name, &mut text) {
                 Some(_) => (AT_FDCWD, text.as_ptr() as u64),
-                None => return Found::Cold,
+                None => return LookupResult::Cold,
             },
         };
         let mut found = open_allowlist::open(dir, address, flags, k::RESOLVE_CACHED);
@@ -98,26 +103,26 @@ impl Runner {
             // RESOLVE_CACHED altogether).
             found = open_allowlist::open(dir, address, flags, 0);
         }
-        self.meets(name.identity);
+        self.note_met(name.identity);
         match found {
             Ok(fd) => match sys::statx_fd(fd, k::STATX_BASIC_STATS) {
-                Ok(stat) => Found::Place(fd, stat),
+                Ok(stat) => LookupResult::Found(fd, stat),
                 Err(Errno(e)) => {
                     let _ = sys::close(fd);
-                    Found::No(sys::fail(e))
+                    LookupResult::Error(sys::fail(e))
                 }
             },
             Err(Errno(sys::EAGAIN)) => {
                 let flags = STEERS | if follow { 0 } else { NO_FOLLOW };
-                self.miss_name(name, want, flags);
-                Found::Cold
+                self.hint_missing_name(name, want, flags);
+                LookupResult::Cold
             }
-            Err(Errno(e)) => Found::No(sys::fail(e)),
+            Err(Errno(e)) => LookupResult::Error(sys::fail(e)),
         }
     }
 
     /// Counts which of the names that directories told are looked up.
-    fn uses(&self, name: &Name) {
+    fn count_name_use(&self, name: &LookupName) {
         let shared = self.session.shared();
         if shared.entries.first_use(name.identity).is_some() {
             shared.control.names_used.fetch_add(1, Relaxed);
@@ -130,40 +135,40 @@ impl Runner {
         let control = &self.session.shared().control;
         let most = |used: &AtomicU64, told: &AtomicU64| {
             let told = told.load(Relaxed);
-            told >= ENOUGH && used.load(Relaxed) * 2 >= told
+            told >= NAMES_TOLD_MIN && used.load(Relaxed) * 2 >= told
         };
         let names = most(&control.names_used, &control.names_told);
         let listings = most(&control.directories_used, &control.directories_told);
         (if names { EXPAND_NAMES } else { 0 })
-            | (if listings { EXPAND_LISTINGS | (LEVELS * EXPAND_LEVELS_ONE) } else { 0 })
+            | (if listings { EXPAND_LISTINGS | (EXPAND_LEVELS * EXPAND_LEVELS_ONE) } else { 0 })
     }
 
     /// Hints that `name` will be wanted.
-    fn miss_name(&mut self, name: &Name, kind: HintKind, flags: u32) {
+    fn hint_missing_name(&mut self, name: &LookupName, kind: HintKind, flags: u32) {
         let (key, flags) = match kind {
             HintKind::Listing => (name.identity.listing(), flags | self.expansion()),
             _ => (name.identity, flags),
         };
         // The name itself is foreseen, too, when its contents are.
-        let known = self.foresee(name.identity);
-        if (key != name.identity && self.foresee(key)) || known {
+        let known = self.log_hint(name.identity);
+        if (key != name.identity && self.log_hint(key)) || known {
             let mut text = [0u8; PATH_MAX + 1];
-            if let Some(len) = self.absolute(name, &mut text) {
+            if let Some(len) = self.absolute_path(name, &mut text) {
                 let object = name.identity;
-                self.send(&Hint::whole(kind, object, flags, &text[..len]));
+                self.send_hint(&Hint::whole(kind, object, flags, &text[..len]));
             }
         }
-        self.steered();
+        self.note_steering();
     }
 
     /// The run went on with a guess on which its course depends.
-    pub(super) fn steered(&self) {
+    pub(super) fn note_steering(&self) {
         let status = self.status();
         status.steering.store(status.steering.load(Relaxed) + 1, Relaxed);
     }
 
     /// Enters it into the log: true if a record must be sent.
-    pub(super) fn foresee(&mut self, piece: impl Into<Piece>) -> bool {
+    pub(super) fn log_hint(&mut self, piece: impl Into<Piece>) -> bool {
         let shared = self.session.shared();
         self.note_progress();
         match shared.log.hint(piece, self.run) {
@@ -176,16 +181,16 @@ impl Runner {
         }
     }
 
-    pub(super) fn send(&self, hint: &Hint<'_>) {
-        hint_sender::send(self.session.shared(), self.run, self.position(), hint);
+    pub(super) fn send_hint(&self, hint: &Hint<'_>) {
+        hint_sender::send(self.session.shared(), self.run, self.hint_position(), hint);
     }
 
     /// Writes the absolute path of `name` to `out`, NUL-terminated; its length.
-    pub(super) fn absolute(&mut self, name: &Name, out: &mut PathBuf) -> Option<usize> {
+    pub(super) fn absolute_path(&mut self, name: &LookupName, out: &mut PathBuf) -> Option<usize> {
         let len = if name.path.first() == Some(&b'/') {
             0
         } else {
-            let base = self.directory_text(name.dir)?;
+            let base = self.directory_path(name.dir)?;
             out[..base.len()].copy_from_slice(base);
             base.len()
         };
@@ -193,123 +198,131 @@ impl Runner {
     }
 
     /// The absolute path of a directory descriptor, asked for once.
-    pub(super) fn directory_text(&mut self, dir: Fd) -> Option<&'static [u8]> {
-        let known = if dir == AT_FDCWD { self.texts.cwd } else { self.files.get(dir)?.path };
+    pub(super) fn directory_path(&mut self, dir: Fd) -> Option<&'static [u8]> {
+        let known = if dir == AT_FDCWD { self.paths.cwd } else { self.descriptors.get(dir)?.path };
         if known.1 > 0 {
-            return Some(self.texts.get(known));
+            return Some(self.paths.get(known));
         }
         let real = match dir {
             AT_FDCWD => self.cwd.0,
-            _ => match self.files.get(dir)?.behind {
-                Behind::Directory(real) | Behind::File(real) => real,
+            _ => match self.descriptors.get(dir)?.backing {
+                Backing::Directory(real) | Backing::File(real) => real,
                 _ => return None,
             },
         };
         let mut text = [0u8; PATH_MAX + 1];
         let len = path_text::directory(real, &mut text)?;
-        let kept = self.texts.keep(&text[..len]);
+        let kept = self.paths.store(&text[..len]);
         match dir {
-            AT_FDCWD => self.texts.cwd = kept,
-            _ => self.files.get(dir)?.path = kept,
+            AT_FDCWD => self.paths.cwd = kept,
+            _ => self.descriptors.get(dir)?.path = kept,
         }
-        (kept.1 > 0).then(|| self.texts.get(kept))
+        (kept.1 > 0).then(|| self.paths.get(kept))
     }
 
-    pub(super) fn open(&mut self, dir: Fd, path: u64, flags: u32) -> Answer {
+    pub(super) fn open(&mut self, dir: Fd, path: u64, flags: u32) -> CallAnswer {
         // What may be read from it as well may be there already: databases are opened so.
         let creates = flags & k::O_CREAT != 0;
         if flags & (k::O_TRUNC | k::O_EXCL) != 0
             || flags & k::O_ACCMODE == k::O_WRONLY
             || creates && flags & k::O_ACCMODE != k::O_RDWR
         {
-            self.access()?;
-            return Ok(self.sink());
+            self.count_access()?;
+            return Ok(self.open_sink());
         }
         let name = match self.name(dir, path) {
             Ok(name) => name,
             Err(e) => return Ok(e),
         };
-        self.access()?;
+        self.count_access()?;
         let follow = flags & k::O_NOFOLLOW == 0;
         let wants_directory =
-            flags & k::O_DIRECTORY != 0 || self.told_kind(name.identity) == Some(k::S_IFDIR);
+            flags & k::O_DIRECTORY != 0 || self.known_kind(name.identity) == Some(k::S_IFDIR);
         let want = if wants_directory { HintKind::Listing } else { HintKind::Lookup };
-        let descriptor = match self.look(&name, want, follow) {
-            Found::Place(place, stat) => match self.behind(place, &stat, flags) {
+        let descriptor = match self.look_up(&name, want, follow) {
+            LookupResult::Found(place, stat) => match self.open_place(place, &stat, flags) {
                 Ok((behind, size)) => Descriptor { size, ..Descriptor::new(behind, name.identity) },
                 Err(e) => {
                     let _ = sys::close(place);
                     return Ok(e);
                 }
             },
-            Found::Cold => {
-                let behind = if wants_directory { Behind::ColdDirectory } else { Behind::ColdFile };
+            LookupResult::Cold => {
+                let behind =
+                    if wants_directory { Backing::ColdDirectory } else { Backing::ColdFile };
                 let mut text = [0u8; PATH_MAX + 1];
-                let path = match self.absolute(&name, &mut text) {
-                    Some(len) => self.texts.keep(&text[..len]),
+                let path = match self.absolute_path(&name, &mut text) {
+                    Some(len) => self.paths.store(&text[..len]),
                     None => (0, 0),
                 };
-                let size = shadow_descriptors::LIKELY_BYTES;
+                let size = shadow_descriptors::LIKELY_FILE_BYTES;
                 Descriptor { path, size, ..Descriptor::new(behind, name.identity) }
             }
-            Found::No(e) if creates && e == sys::fail(sys::ENOENT) => return Ok(self.sink()),
-            Found::No(e) => return Ok(e),
+            LookupResult::Error(e) if creates && e == sys::fail(sys::ENOENT) => {
+                return Ok(self.open_sink());
+            }
+            LookupResult::Error(e) => return Ok(e),
         };
         self.session.shared().parents.opened(name.base, name.path);
-        Ok(self.files.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
+        Ok(self.descriptors.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
     }
 
     /// What opening `place` gives: only regular files and directories are opened at all.
-    fn behind(&mut self, place: Fd, stat: &k::statx, flags: u32) -> Result<(Behind, u64), i64> {
+    fn open_place(
+        &mut self,
+        place: Fd,
+        stat: &k::statx,
+        flags: u32,
+    ) -> Result<(Backing, u64), i64> {
         let kind = u32::from(stat.stx_mode) & k::S_IFMT;
         if flags & k::O_DIRECTORY != 0 && kind != k::S_IFDIR {
             return Err(sys::fail(sys::ENOTDIR));
         }
         match kind {
             k::S_IFREG => {
-                let real = shadow_descriptors::open_data(place, &self.session.shared().control)
+                let real = shadow_descriptors::reopen_file(place, &self.session.shared().control)
                     .map_err(|e| sys::fail(e.0))?;
                 let _ = sys::close(place);
-                Ok((Behind::File(real), stat.stx_size))
+                Ok((Backing::File(real), stat.stx_size))
             }
-            k::S_IFDIR => Ok((Behind::Directory(place), 0)),
+            k::S_IFDIR => Ok((Backing::Directory(place), 0)),
             k::S_IFLNK if flags & k::O_PATH == 0 => Err(sys::fail(sys::ELOOP)),
             _ => {
                 let _ = sys::close(place);
-                Ok((Behind::Sink, 0))
+                Ok((Backing::Sink, 0))
             }
         }
     }
 
-    pub(super) fn exists(&mut self, dir: Fd, path: u64) -> Answer {
+    pub(super) fn exists(&mut self, dir: Fd, path: u64) -> CallAnswer {
         let name = match self.name(dir, path) {
             Ok(name) => name,
             Err(e) => return Ok(e),
         };
-        self.access()?;
-        Ok(match self.look(&name, HintKind::Lookup, true) {
-            Found::Place(fd, _) => {
+        self.count_access()?;
+        Ok(match self.look_up(&name, HintKind::Lookup, true) {
+            LookupResult::Found(fd, _) => {
                 let _ = sys::close(fd);
                 0
             }
-            Found::Cold => 0,
-            Found::No(e) => e,
+            LookupResult::Cold => 0,
+            LookupResult::Error(e) => e,
         })
     }
 
-    pub(super) fn read_link(&mut self, dir: Fd, path: u64, buf: u64, len: u64) -> Answer {
+    pub(super) fn read_link(&mut self, dir: Fd, path: u64, buf: u64, len: u64) -> CallAnswer {
         let name = match self.name(dir, path) {
             Ok(name) => name,
             Err(e) => return Ok(e),
         };
-        self.access()?;
-        match self.look(&name, HintKind::Link, false) {
-            Found::Place(fd, stat) if is_noted(&stat) => {
+        self.count_access()?;
+        match self.look_up(&name, HintKind::Link, false) {
+            LookupResult::Found(fd, stat) if would_update_atime(&stat) => {
                 let _ = sys::close(fd);
                 // As of data that is not in memory: the buffer stays as it is.
                 Ok(len.min(stat.stx_size) as i64)
             }
-            Found::Place(fd, _) => {
+            LookupResult::Found(fd, _) => {
                 // SAFETY: the program's buffer, checked by the kernel.
                 let ret = unsafe {
                     sys::raw(sys::nr::READLINKAT, [fd as u64, c"".as_ptr() as u64, buf, len, 0, 0])
@@ -318,37 +331,37 @@ impl Runner {
                 Ok(ret)
             }
             // Most names are no links.
-            Found::Cold => Ok(sys::fail(sys::EINVAL)),
-            Found::No(e) => Ok(e),
+            LookupResult::Cold => Ok(sys::fail(sys::EINVAL)),
+            LookupResult::Error(e) => Ok(e),
         }
     }
 
-    pub(super) fn change_directory(&mut self, path: u64) -> Answer {
+    pub(super) fn change_directory(&mut self, path: u64) -> CallAnswer {
         let name = match self.name(AT_FDCWD, path) {
             Ok(name) => name,
             Err(e) => return Ok(e),
         };
-        self.access()?;
-        match self.look(&name, HintKind::Lookup, true) {
-            Found::Place(fd, _) => {
-                self.enter(fd, name.identity);
+        self.count_access()?;
+        match self.look_up(&name, HintKind::Lookup, true) {
+            LookupResult::Found(fd, _) => {
+                self.set_directory(fd, name.identity);
                 Ok(0)
             }
-            Found::Cold => Err(Stop(runahead_abi::RunEnd::Call)),
-            Found::No(e) => Ok(e),
+            LookupResult::Cold => Err(Stop(runahead_abi::RunEnd::Call)),
+            LookupResult::Error(e) => Ok(e),
         }
     }
 
-    pub(super) fn change_directory_fd(&mut self, fd: Fd) -> Answer {
-        match self.files.get(fd) {
-            Some(&mut Descriptor { behind: Behind::Directory(real), identity, .. }) => {
+    pub(super) fn change_directory_fd(&mut self, fd: Fd) -> CallAnswer {
+        match self.descriptors.get(fd) {
+            Some(&mut Descriptor { backing: Backing::Directory(real), identity, .. }) => {
                 // The program may close its descriptor and stay in the directory.
                 let Ok(own) =
                     open_allowlist::open(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0)
                 else {
                     return Err(Stop(runahead_abi::RunEnd::Call));
                 };
-                self.enter(own, identity);
+                self.set_directory(own, identity);
                 Ok(0)
             }
             Some(_) => Err(Stop(runahead_abi::RunEnd::Call)),
@@ -356,19 +369,19 @@ impl Runner {
         }
     }
 
-    fn enter(&mut self, place: Fd, identity: Identity) {
+    fn set_directory(&mut self, place: Fd, identity: Identity) {
         if self.cwd.0 != AT_FDCWD {
             let _ = sys::close(self.cwd.0);
         }
         self.cwd = (place, identity);
-        self.texts.cwd = (0, 0);
+        self.paths.cwd = (0, 0);
     }
 }
 
 /// Whether this is a link and the kernel would note the time at which it is read, which nothing
 /// (`O_NOATIME` is for opens) can keep it from: as it does where file systems are mounted as most
 /// are, with `relatime`.
-fn is_noted(stat: &k::statx) -> bool {
+fn would_update_atime(stat: &k::statx) -> bool {
     const DAY: i64 = 24 * 3600;
     let time = |t: &k::statx_timestamp| (t.tv_sec, t.tv_nsec);
     let read = time(&stat.stx_atime);

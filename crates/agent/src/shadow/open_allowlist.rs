@@ -4,7 +4,7 @@
 //! the third of them points to. There the filter allows only what lies in a page of ours at [`OPENINGS`], and no call
 //! that would write, replace, move or unmap that (crate `supervisor`, `sandbox`).
 //!
-//! Invariant: in a sandboxed process the page holds the [`WAYS`] or zeroes (madvise(2) may drop it), each of which only
+//! Invariant: in a sandboxed process the page holds the [`ALLOWED_OPENS`] or zeroes (madvise(2) may drop it), each of which only
 //! reads.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const DIRECTORY: u32 = k::O_RDONLY | k::O_CLOEXEC | k::O_DIRECTORY;
 const FILE: u32 = k::O_RDONLY | k::O_CLOEXEC | k::O_NONBLOCK | k::O_NOCTTY;
 
 /// Flags and resolve flags.
-const WAYS: [(u32, u32); 8] = [
+const ALLOWED_OPENS: [(u32, u32); 8] = [
     (PLACE, k::RESOLVE_CACHED),
     (PLACE | k::O_NOFOLLOW, k::RESOLVE_CACHED),
     (PLACE, 0),
@@ -31,16 +31,16 @@ const WAYS: [(u32, u32); 8] = [
     (FILE | k::O_NOATIME, 0),
 ];
 
-/// This process, or the one that it was forked from, is confined to [`WAYS`].
-static CONFINED: AtomicBool = AtomicBool::new(false);
+/// This process, or the one that it was forked from, is confined to [`ALLOWED_OPENS`].
+static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
-fn address(way: usize) -> u64 {
+fn allowed_open_address(way: usize) -> u64 {
     OPENINGS.0 + way as u64 * OPENING_BYTES
 }
 
 /// Writes the ways down, if `config` says that there are to be no others. `EEXIST`: the program has that page.
 pub(super) fn prepare(config: &AgentConfig) -> sys::Result<()> {
-    const { assert!(WAYS.len() as u64 * OPENING_BYTES <= OPENINGS.1 - OPENINGS.0) };
+    const { assert!(ALLOWED_OPENS.len() as u64 * OPENING_BYTES <= OPENINGS.1 - OPENINGS.0) };
     const { assert!(size_of::<k::open_how>() as u64 <= OPENING_BYTES) };
     if config.openings == 0 {
         return Ok(());
@@ -48,23 +48,24 @@ pub(super) fn prepare(config: &AgentConfig) -> sys::Result<()> {
     let (start, end) = OPENINGS;
     // SAFETY: new memory, where none is.
     unsafe { sys::map_private(sys::Place::IfFree(start), end - start) }?;
-    for (way, &(flags, resolve)) in WAYS.iter().enumerate() {
+    for (way, &(flags, resolve)) in ALLOWED_OPENS.iter().enumerate() {
         let how = k::open_how { flags: flags.into(), mode: 0, resolve: resolve.into() };
         // SAFETY: within the page that has just been mapped, aligned.
-        unsafe { (address(way) as *mut k::open_how).write(how) };
+        unsafe { (allowed_open_address(way) as *mut k::open_how).write(how) };
     }
     // SAFETY: nobody has a reference to it.
     unsafe { sys::protect(start, end - start, k::PROT_READ) }?;
-    CONFINED.store(true, Relaxed);
+    IS_CONFINED.store(true, Relaxed);
     Ok(())
 }
 
 /// openat2(2), as [`sys::openat2`]; in a confined process one of the ways.
 pub(super) fn open(dir: Fd, path: u64, flags: u32, resolve: u32) -> sys::Result<Fd> {
-    if !CONFINED.load(Relaxed) {
+    if !IS_CONFINED.load(Relaxed) {
         return sys::openat2(dir, path, flags, 0, resolve);
     }
-    let way = WAYS.iter().position(|&way| way == (flags, resolve)).ok_or(Errno(sys::EPERM))?;
+    let way =
+        ALLOWED_OPENS.iter().position(|&way| way == (flags, resolve)).ok_or(Errno(sys::EPERM))?;
     // SAFETY: `prepare` has written it there.
-    sys::openat2_as(dir, path, unsafe { &*(address(way) as *const k::open_how) })
+    sys::openat2_as(dir, path, unsafe { &*(allowed_open_address(way) as *const k::open_how) })
 }

@@ -6,20 +6,20 @@ use crate::sys;
 const ARENA_BYTES: usize = 4 << 20;
 
 /// Text that outlives a call, and room to build more.
-pub struct Texts {
+pub struct PathPool {
     arena: u64,
     used: usize,
     /// The working directory's, once it is known.
     pub(super) cwd: (u32, u32),
 }
 
-impl Texts {
+impl PathPool {
     pub(super) fn new() -> sys::Result<Self> {
-        Ok(Texts { arena: sys::map_anywhere(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
+        Ok(PathPool { arena: sys::map_anywhere(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
     }
 
     /// Keeps a copy: where it is. Empty if there is no room.
-    pub(super) fn keep(&mut self, text: &[u8]) -> (u32, u32) {
+    pub(super) fn store(&mut self, text: &[u8]) -> (u32, u32) {
         if self.used + text.len() > ARENA_BYTES {
             return (0, 0);
         }
@@ -35,7 +35,7 @@ impl Texts {
 
     /// What was kept there.
     pub(super) fn get(&self, (at, len): (u32, u32)) -> &'static [u8] {
-        // SAFETY: `keep` wrote these bytes of the arena, which is never unmapped or rewritten.
+        // SAFETY: `store` wrote these bytes of the arena, which is never unmapped or rewritten.
         unsafe {
             core::slice::from_raw_parts((self.arena + u64::from(at)) as *const u8, len as usize)
         }

@@ -131,16 +131,16 @@ impl Runner {
         }
         let object = self.cwd.1.join(RUBBISH);
         let mut text = [0u8; PATH_MAX + 1];
-        let directory = self.directory_text(AT_FDCWD).ok_or(Stop(RunEnd::Call))?;
+        let directory = self.directory_path(AT_FDCWD).ok_or(Stop(RunEnd::Call))?;
         let len = path_text::append(&mut text, 0, directory)
             .and_then(|len| path_text::append(&mut text, len, RUBBISH))
             .ok_or(Stop(RunEnd::Call))?;
         for chunk in 0..RUBBISH_CHUNKS {
-            self.access()?;
-            if self.foresee(object.chunk(ChunkIndex(chunk))) {
+            self.count_access()?;
+            if self.log_hint(object.chunk(ChunkIndex(chunk))) {
                 let (kind, path) = (HintKind::Data, &text[..len]);
                 let (offset, length) = (chunk * CHUNK_BYTES, CHUNK_BYTES);
-                self.send(&Hint { kind, object, offset, length, flags: 0, path });
+                self.send_hint(&Hint { kind, object, offset, length, flags: 0, path });
             }
         }
         Err(Stop(RunEnd::Call))

@@ -7,23 +7,23 @@ use runahead_abi::{Identity, RunEnd};
 use runahead_disclose::protocol::MAGIC;
 use runahead_speculate::protocol::MAGIC as PREDICTS;
 
-use super::path_pool::Texts;
-use super::runner::{Answer, RUNNER, Runner, Stop};
+use super::path_pool::PathPool;
+use super::runner::{CallAnswer, RUNNER, Runner, Stop};
 use super::runner_children::{self, Children};
-use super::shadow_descriptors::{self, Behind, Descriptor};
+use super::shadow_descriptors::{self, Backing, Descriptor};
 use super::{
     mapped_pages, planted_violations, return_hooks, sandbox, shadow_lifetime, suppressed_calls,
     target_mirror,
 };
 use crate::arch;
-use crate::descriptor_names::{NAMES, TRACKED};
+use crate::descriptor_names::{NAMES, TRACKED_DESCRIPTORS};
 use crate::plane::policy::ProcessEvents;
 use crate::plane::{self, AnyPolicy, Call, Interest, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
 
 /// Makes this process, a fork of a template, a runner.
-pub(super) fn begin(
+pub(super) fn begin_run(
     session: &'static Session,
     sync: u32,
     run: u32,
@@ -37,7 +37,7 @@ pub(super) fn begin(
     status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
-    shadow_lifetime::die_with(template)?;
+    shadow_lifetime::die_with_parent(template)?;
     shadow_lifetime::run_when_idle();
     if !planted_violations::without_sandbox(session) {
         sandbox::restrict_runner(&session.config)?;
@@ -48,59 +48,59 @@ pub(super) fn begin(
         session,
         sync,
         run,
-        files,
-        texts: Texts::new()?,
+        descriptors: files,
+        paths: PathPool::new()?,
         cwd: (AT_FDCWD, NAMES.cwd()),
         accesses: 0,
-        fruitful: 0,
+        accesses_at_progress: 0,
         stack: 0,
-        stood_in: false,
-        resident: Identity::UNSET,
-        copied: 0,
-        children: Children::new(runner_children::waited_for()),
+        has_used_stale: false,
+        resident_chunk: Identity::UNSET,
+        copied_bytes: 0,
+        children: Children::new(runner_children::target_children()),
     });
     arch::ask_after_returns(return_hooks::after_return);
-    plane::set_policy(&SHADOW)?;
+    plane::set_policy(&RUNNER_POLICY)?;
     plane::start_in_shadow().map(|_| ())
 }
 
 /// The policy of a runner. It sees every call, and whatever it cannot answer ends the run.
-struct Shadow;
+struct RunnerPolicy;
 
-impl ProcessEvents for Shadow {}
+impl ProcessEvents for RunnerPolicy {}
 
-impl Policy for Shadow {
+impl Policy for RunnerPolicy {
     fn interest(&self) -> Interest {
         Interest::Every
     }
 
     fn before(&self, call: &Call) -> Verdict {
-        policy(call)
+        answer_call(call)
     }
 }
 
-static SHADOW: AnyPolicy = AnyPolicy::Plain(&Shadow);
+static RUNNER_POLICY: AnyPolicy = AnyPolicy::Plain(&RunnerPolicy);
 
 /// What becomes of a call of a runner.
-pub fn policy(call: &Call) -> Verdict {
+pub fn answer_call(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
-    mapped_pages::BUSY.store(true, Relaxed);
+    mapped_pages::IS_ANSWERING.store(true, Relaxed);
     if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
-        runner.end(RunEnd::Superseded, call);
+        runner.end_run(RunEnd::Superseded, call);
     }
     runner.stack = call.stack;
     match runner.answer(call) {
         Ok(ret) => {
-            mapped_pages::BUSY.store(false, Relaxed);
+            mapped_pages::IS_ANSWERING.store(false, Relaxed);
             Verdict::answer(ret)
         }
-        Err(Stop(why)) => runner.end(why, call),
+        Err(Stop(why)) => runner.end_run(why, call),
     }
 }
 
 impl Runner {
-    fn answer(&mut self, call: &Call) -> Answer {
+    fn answer(&mut self, call: &Call) -> CallAnswer {
         if let Some(ret) = planted_violations::attempt(self.session, call) {
             return Ok(ret);
         }
@@ -121,8 +121,10 @@ impl Runner {
             nr::OPENAT => self.open(call.fd(0), a[1], a[2] as u32),
             // SAFETY: struct open_how begins with the flags; a bad address ends the runner.
             nr::OPENAT2 => self.open(call.fd(0), a[1], unsafe { *(a[2] as *const u64) } as u32),
-            nr::CREAT => Ok(self.sink()),
-            nr::CLOSE => Ok(if self.files.close(call.fd(0)) { 0 } else { sys::fail(sys::EBADF) }),
+            nr::CREAT => Ok(self.open_sink()),
+            nr::CLOSE => {
+                Ok(if self.descriptors.close(call.fd(0)) { 0 } else { sys::fail(sys::EBADF) })
+            }
             nr::CLOSE_RANGE => self.close_range(a[0], a[1]),
             nr::DUP => self.duplicate(call.fd(0), 0),
             nr::DUP2 | nr::DUP3 => self.duplicate_to(call.fd(0), call.fd(1)),
@@ -136,12 +138,12 @@ impl Runner {
             nr::FACCESSAT | nr::FACCESSAT2 => self.exists(call.fd(0), a[1]),
             nr::READLINK => self.read_link(here, a[0], a[1], a[2]),
             nr::READLINKAT => self.read_link(call.fd(0), a[1], a[2], a[3]),
-            nr::GETDENTS64 => self.list(call.fd(0), a[1], a[2]),
+            nr::GETDENTS64 => self.list_directory(call.fd(0), a[1], a[2]),
             nr::CHDIR => self.change_directory(a[0]),
             nr::FCHDIR => self.change_directory_fd(call.fd(0)),
             nr::MMAP => self.map(call),
             nr::FADVISE64 if call.fd(0) == MAGIC => self.disclose(call),
-            nr::FADVISE64 if call.fd(0) == PREDICTS => self.predict(call),
+            nr::FADVISE64 if call.fd(0) == PREDICTS => self.answer_prediction(call),
             nr::FADVISE64 => self.advise(call.fd(0), a[1], a[2], a[3] as u32),
             nr::READAHEAD => self.advise(call.fd(0), a[1], a[2], k::POSIX_FADV_WILLNEED),
             nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),
@@ -156,37 +158,43 @@ impl Runner {
         }
     }
 
-    fn duplicate(&mut self, fd: Fd, from: usize) -> Answer {
-        let Some(&mut descriptor) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
-        Ok(self.files.open(from, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
+    fn duplicate(&mut self, fd: Fd, from: usize) -> CallAnswer {
+        let Some(&mut descriptor) = self.descriptors.get(fd) else {
+            return Ok(sys::fail(sys::EBADF));
+        };
+        Ok(self.descriptors.open(from, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
     }
 
-    fn duplicate_to(&mut self, fd: Fd, to: Fd) -> Answer {
-        let Some(&mut descriptor) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+    fn duplicate_to(&mut self, fd: Fd, to: Fd) -> CallAnswer {
+        let Some(&mut descriptor) = self.descriptors.get(fd) else {
+            return Ok(sys::fail(sys::EBADF));
+        };
         if fd != to {
-            self.files.close(to);
-            if self.files.replace(to, descriptor).is_none() {
+            self.descriptors.close(to);
+            if self.descriptors.replace(to, descriptor).is_none() {
                 return Ok(sys::fail(sys::EBADF));
             }
         }
         Ok(to.into())
     }
 
-    fn close_range(&mut self, first: u64, last: u64) -> Answer {
-        for fd in first..=last.min(TRACKED as u64 - 1) {
-            self.files.close(fd as Fd);
+    fn close_range(&mut self, first: u64, last: u64) -> CallAnswer {
+        for fd in first..=last.min(TRACKED_DESCRIPTORS as u64 - 1) {
+            self.descriptors.close(fd as Fd);
         }
         Ok(0)
     }
 
-    fn fcntl(&mut self, fd: Fd, command: u32, arg: u64) -> Answer {
-        let Some(&mut Descriptor { behind, .. }) = self.files.get(fd) else {
+    fn fcntl(&mut self, fd: Fd, command: u32, arg: u64) -> CallAnswer {
+        let Some(&mut Descriptor { backing: behind, .. }) = self.descriptors.get(fd) else {
             return Ok(sys::fail(sys::EBADF));
         };
         match command {
             k::F_DUPFD | k::F_DUPFD_CLOEXEC => self.duplicate(fd, arg as usize),
             k::F_GETFD => Ok(k::FD_CLOEXEC.into()),
-            k::F_GETFL => Ok(if behind == Behind::Sink { k::O_WRONLY } else { k::O_RDONLY }.into()),
+            k::F_GETFL => {
+                Ok(if behind == Backing::Sink { k::O_WRONLY } else { k::O_RDONLY }.into())
+            }
             // Locks are answered as granted, and nothing is locked.
             _ => Ok(0),
         }

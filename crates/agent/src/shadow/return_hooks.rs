@@ -24,11 +24,11 @@ use crate::sys;
 use crate::thread_owned::Owned;
 
 /// Words of the stack that are looked at.
-const WORDS: u32 = 1024;
+const STACK_WORDS_MAX: u32 = 1024;
 
 /// Why return addresses are watched.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ReturnMode {
     /// Data was there: what is returned is noted.
     Learn,
     /// Data was there, but something before was not: only where the program goes is noted.
@@ -41,7 +41,7 @@ pub(super) enum Way {
 
 /// A replaced return address.
 #[derive(Clone, Copy)]
-struct Watched {
+struct HookedReturn {
     /// Where the return address lies.
     at: u64,
     caller: Caller,
@@ -50,20 +50,20 @@ struct Watched {
     /// The words above the return address, as they were at the read.
     before: [u64; LOCALS],
     site: usize,
-    way: Way,
+    mode: ReturnMode,
 }
 
-struct Watch {
-    list: [Watched; FRAMES],
+struct ReturnHooks {
+    list: [HookedReturn; FRAMES],
     len: usize,
-    newest: Option<Newest>,
+    newest: Option<NewestRead>,
     /// The site of the read before, and its kind.
     before: Option<(usize, u32)>,
 }
 
 /// The newest read.
 #[derive(Clone, Copy)]
-struct Newest {
+struct NewestRead {
     site: usize,
     /// Depth of the outermost caller that was returned to since.
     reach: u32,
@@ -73,22 +73,23 @@ struct Newest {
     learned: bool,
 }
 
-const NONE: Watched = Watched {
+const NO_HOOK: HookedReturn = HookedReturn {
     at: 0,
     caller: Caller { depth: 0, to: 0 },
     locals: 0,
     before: [0; LOCALS],
     site: 0,
-    way: Way::Learn,
+    mode: ReturnMode::Learn,
 };
 
-static WATCH: Owned<Watch> =
-    Owned::new(Watch { list: [NONE; FRAMES], len: 0, newest: None, before: None });
+static HOOKS: Owned<ReturnHooks> =
+    Owned::new(ReturnHooks { list: [NO_HOOK; FRAMES], len: 0, newest: None, before: None });
 
 /// The callers that were found last: a program reads mostly from where it read before.
-static FOUND: Owned<Callers> = Owned::new(NOBODY);
+static LAST_CALLERS: Owned<Callers> = Owned::new(NO_CALLERS);
 
-const NOBODY: Callers = Callers { stack: 0, list: [Caller { depth: 0, to: 0 }; FRAMES], len: 0 };
+const NO_CALLERS: Callers =
+    Callers { stack: 0, list: [Caller { depth: 0, to: 0 }; FRAMES], len: 0 };
 
 /// The return addresses above a stack pointer, innermost first. Some may be left over from calls
 /// that have ended.
@@ -104,20 +105,20 @@ impl Callers {
     pub(super) fn above(stack: u64) -> Self {
         // SAFETY: a runner, whose one thread is here; nothing else is held.
         let (places, watch, found) =
-            unsafe { (unshared_memory::places(), WATCH.get(), FOUND.get()) };
-        if found.stack != stack || found.len == 0 || !found.are_there(watch) {
+            unsafe { (unshared_memory::code_and_stack(), HOOKS.get(), LAST_CALLERS.get()) };
+        if found.stack != stack || found.len == 0 || !found.are_unchanged(watch) {
             *found = Callers::find(stack, places, watch);
         }
         *found
     }
 
-    fn find(stack: u64, places: &unshared_memory::Places, watch: &Watch) -> Self {
-        let mut callers = Callers { stack, ..NOBODY };
+    fn find(stack: u64, places: &unshared_memory::CodeAndStack, watch: &ReturnHooks) -> Self {
+        let mut callers = Callers { stack, ..NO_CALLERS };
         let (start, end) = places.stack;
         if !(start..end).contains(&stack) || !stack.is_multiple_of(8) {
             return callers;
         }
-        let words = WORDS.min(((end - stack) / 8) as u32);
+        let words = STACK_WORDS_MAX.min(((end - stack) / 8) as u32);
         for depth in 0..words {
             // SAFETY: within the mapping of the stack. (What is not readable in it ends the runner.)
             let Some((to, is_watched)) = (unsafe { watch.leads_to(word_at(stack, depth)) }) else {
@@ -136,7 +137,7 @@ impl Callers {
     }
 
     /// The callers are where they were found: the program has come there again, as in a loop.
-    fn are_there(&self, watch: &Watch) -> bool {
+    fn are_unchanged(&self, watch: &ReturnHooks) -> bool {
         self.list().iter().all(|caller| {
             // SAFETY: words of the stack that were read before.
             let word = unsafe { watch.leads_to(word_at(self.stack, caller.depth)) };
@@ -149,19 +150,21 @@ impl Callers {
     }
 
     /// Has what is returned to these callers noted, or made as expected, for `site`.
-    pub(super) fn watch(&self, site: usize, way: Way) {
+    pub(super) fn hook(&self, site: usize, way: ReturnMode) {
         // SAFETY: as above.
-        let watch = unsafe { WATCH.get() };
+        let watch = unsafe { HOOKS.get() };
         let (list, len) = (watch.list, watch.len);
         let earlier = &list[..len];
-        let find = |at| earlier.iter().find(|w: &&Watched| w.at == at);
-        let (before, learned) = (watch.kind_before(site), way == Way::Learn);
-        watch.newest = Some(Newest { site, reach: 0, before, learned });
+        let find = |at| earlier.iter().find(|w: &&HookedReturn| w.at == at);
+        let (before, learned) = (watch.previous_kind(site), way == ReturnMode::Learn);
+        watch.newest = Some(NewestRead { site, reach: 0, before, learned });
         watch.len = 0;
-        let known = site_of(site);
+        let known = site_numbered(site);
         for (n, &caller) in self.list().iter().enumerate() {
             // Something else that looks like a return address would be led astray by us.
-            if !matches!(way, Way::Learn) && !known.is_some_and(|site| site.is_confirmed(caller)) {
+            if !matches!(way, ReturnMode::Learn)
+                && !known.is_some_and(|site| site.is_confirmed(caller))
+            {
                 continue;
             }
             let at = word_at(self.stack, caller.depth);
@@ -172,11 +175,12 @@ impl Callers {
                 // SAFETY: between two words of the stack that were just read.
                 *word = unsafe { (at as *const u64).add(1 + n).read_volatile() };
             }
-            let new = Watched { at, caller, locals, before, site, way };
+            let new = HookedReturn { at, caller, locals, before, site, mode: way };
             // What has had to do without something goes on to be taken for the better.
             let old = find(at).filter(|old| old.caller.to == caller.to);
-            watch.list[watch.len] =
-                *old.filter(|old| matches!(old.way, Way::Expect | Way::ExpectAll)).unwrap_or(&new);
+            watch.list[watch.len] = *old
+                .filter(|old| matches!(old.mode, ReturnMode::Expect | ReturnMode::ExpectAll))
+                .unwrap_or(&new);
             watch.len += 1;
             // SAFETY: a word of the stack that was just read; a stack can be written.
             unsafe { (at as *mut u64).write_volatile(arch::return_watch()) };
@@ -191,12 +195,12 @@ impl Callers {
     }
 }
 
-impl Watch {
-    fn kind_before(&self, site: usize) -> u32 {
+impl ReturnHooks {
+    fn previous_kind(&self, site: usize) -> u32 {
         self.before.filter(|before| before.0 == site).map_or(ELSEWHERE, |before| before.1)
     }
 
-    fn find(&self, at: u64) -> Option<&Watched> {
+    fn find(&self, at: u64) -> Option<&HookedReturn> {
         self.list[..self.len].iter().find(|w| w.at == at)
     }
 
@@ -220,7 +224,7 @@ fn word_at(stack: u64, depth: u32) -> u64 {
 }
 
 /// `at` lies in code, behind a call.
-fn is_return_address(places: &unshared_memory::Places, at: u64) -> bool {
+fn is_return_address(places: &unshared_memory::CodeAndStack, at: u64) -> bool {
     let Some(start) = places.code_around(at) else { return false };
     let Some(before) = at.checked_sub(arch::CALL_BYTES as u64).filter(|b| *b >= start) else {
         return false;
@@ -231,13 +235,13 @@ fn is_return_address(places: &unshared_memory::Places, at: u64) -> bool {
 }
 
 /// Another read: what became of the newest that was learned from is known.
-pub(super) fn settle() {
+pub(super) fn finish_newest_read() {
     // SAFETY: as above.
-    let watch = unsafe { WATCH.get() };
+    let watch = unsafe { HOOKS.get() };
     watch.before = None;
     let Some(newest) = watch.newest.take() else { return };
     watch.before = Some((newest.site, newest.reach));
-    if let Some(site) = site_of(newest.site).filter(|_| newest.learned) {
+    if let Some(site) = site_numbered(newest.site).filter(|_| newest.learned) {
         site.settle(newest.before, newest.reach);
     }
 }
@@ -245,19 +249,20 @@ pub(super) fn settle() {
 /// Something is missing: what is returned from here on is not what it would be.
 pub(super) fn stop_learning() {
     // SAFETY: as above.
-    let watch = unsafe { WATCH.get() };
-    let learning = watch.list[..watch.len].iter_mut().filter(|watched| watched.way == Way::Learn);
-    learning.for_each(|watched| watched.way = Way::Follow);
+    let watch = unsafe { HOOKS.get() };
+    let learning =
+        watch.list[..watch.len].iter_mut().filter(|watched| watched.mode == ReturnMode::Learn);
+    learning.for_each(|watched| watched.mode = ReturnMode::Follow);
 }
 
 /// Of what kind the newest read was, seen from the next, which is from `site`.
 pub(super) fn kind_before(site: usize) -> u32 {
     // SAFETY: as above.
-    unsafe { WATCH.get() }.kind_before(site)
+    unsafe { HOOKS.get() }.previous_kind(site)
 }
 
 /// The site of that number.
-fn site_of(number: usize) -> Option<&'static Site> {
+fn site_numbered(number: usize) -> Option<&'static Site> {
     session::get().map(|session| session.shared().sites.get(number))
 }
 
@@ -267,7 +272,7 @@ fn site_of(number: usize) -> Option<&'static Site> {
 /// Called by `arch`, on the program's stack, outside of any dispatch.
 pub(super) extern "C" fn after_return(value: &mut u64, at: &mut u64) {
     // SAFETY: a runner, whose one thread is here; nothing else is held.
-    let watch = unsafe { WATCH.get() };
+    let watch = unsafe { HOOKS.get() };
     let Some(&watched) = watch.find(core::ptr::from_ref(at) as u64) else {
         // A copy of the word: where it should lead is not known.
         sys::exit(1);
@@ -276,19 +281,19 @@ pub(super) extern "C" fn after_return(value: &mut u64, at: &mut u64) {
     if let Some(newest) = watch.newest.as_mut().filter(|newest| newest.site == watched.site) {
         newest.reach = newest.reach.max(watched.caller.depth);
     }
-    let Some(site) = site_of(watched.site) else { return };
+    let Some(site) = site_numbered(watched.site) else { return };
     // SAFETY: words of the stack above the one that was replaced, which the caller's frame reaches
     // up to.
     let locals =
         unsafe { core::slice::from_raw_parts_mut(watched.at as *mut u64, 1 + watched.locals) };
     let [_, locals @ ..] = locals else { return };
-    match watched.way {
-        Way::Learn => {
+    match watched.mode {
+        ReturnMode::Learn => {
             site.returned(watched.caller, *value, locals);
         }
-        Way::Follow => {}
-        Way::Expect => site.expect(watched.caller, value, &mut []),
-        Way::ExpectAll => {
+        ReturnMode::Follow => {}
+        ReturnMode::Expect => site.expect(watched.caller, value, &mut []),
+        ReturnMode::ExpectAll => {
             let mut expected = [0; LOCALS];
             let expected = &mut expected[..locals.len()];
             expected.copy_from_slice(locals);

@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use runahead_abi::{Control, Identity, RunEnd, RunStatus};
 
-use super::path_pool::Texts;
+use super::path_pool::PathPool;
 use super::runner_children::Children;
-use super::shadow_descriptors::{Behind, Descriptor, Files};
+use super::shadow_descriptors::{Backing, Descriptor, DescriptorTable};
 use super::shadow_lifetime;
 use crate::plane::Call;
 use crate::session::Session;
@@ -14,60 +14,60 @@ use crate::sys::{self, Fd};
 use crate::thread_owned::Owned;
 
 /// Hints that may wait for a worker before runners pause.
-const QUEUE_LIMIT: u32 = 1 << 14;
+const HINTS_QUEUED_MAX: u32 = 1 << 14;
 /// Pause between two looks at how far the target is, in microseconds.
-const PAUSE_US: u64 = 300;
+const HORIZON_CHECK_US: u64 = 300;
 /// A horizon from here on is none.
-const UNBOUNDED: u64 = 1 << 60;
+const HORIZON_UNBOUNDED: u64 = 1 << 60;
 /// Accesses that a runner makes at most without meeting anything new: led astray by a value, it may go in circles.
-const DRY: u64 = 1024;
+const DRY_ACCESSES_MAX: u64 = 1024;
 /// Accesses by which the target may pass a runner that has guessed nothing.
-const BEHIND: u64 = 64;
+const OVERTAKEN_ACCESSES: u64 = 64;
 
 /// The runner's memory of itself.
 pub struct Runner {
     pub(super) session: &'static Session,
     pub(super) sync: u32,
     pub(super) run: u32,
-    pub(super) files: &'static mut Files,
-    pub(super) texts: Texts,
+    pub(super) descriptors: &'static mut DescriptorTable,
+    pub(super) paths: PathPool,
     /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
     pub(super) cwd: (Fd, Identity),
     pub(super) accesses: u64,
     /// How many accesses there had been when something new was met last.
-    pub(super) fruitful: u64,
+    pub(super) accesses_at_progress: u64,
     /// The program's stack pointer at the call at hand.
     pub(super) stack: u64,
     /// Something was missing in this run: what follows from it is not to be learned from.
-    pub(super) stood_in: bool,
+    pub(super) has_used_stale: bool,
     /// The chunk of a file that was found in memory last, and whole.
-    pub(super) resident: Identity,
+    pub(super) resident_chunk: Identity,
     /// Bytes of mapped files that it has copied, or may have by storing to them.
-    pub(super) copied: u64,
+    pub(super) copied_bytes: u64,
     pub(super) children: Children,
 }
 
 pub(super) static RUNNER: Owned<Option<Runner>> = Owned::new(None);
 
 /// How a call is answered, or that it cannot be.
-pub(super) type Answer = Result<i64, Stop>;
+pub(super) type CallAnswer = Result<i64, Stop>;
 
 /// The run ends here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stop(pub RunEnd);
 
 /// More was hinted than there is room for.
-fn is_full(control: &Control) -> bool {
-    control.queued.load(Relaxed) > QUEUE_LIMIT
+fn is_hint_room_full(control: &Control) -> bool {
+    control.queued.load(Relaxed) > HINTS_QUEUED_MAX
         || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
 }
 
 /// This runner cannot go on, wherever it is.
-pub(super) fn end_at_fault(session: &'static Session, why: RunEnd) -> ! {
+pub(super) fn end_run_at_fault(session: &'static Session, why: RunEnd) -> ! {
     // SAFETY: whatever was interrupted does not go on.
     match unsafe { RUNNER.get() } {
         Some(runner) if !runner.children.is_child() => {
-            shadow_lifetime::end(session.shared(), runner.run, why)
+            shadow_lifetime::end_run(session.shared(), runner.run, why)
         }
         _ => sys::exit(0),
     }
@@ -75,13 +75,13 @@ pub(super) fn end_at_fault(session: &'static Session, why: RunEnd) -> ! {
 
 impl Runner {
     /// The run ends at `call`.
-    pub(super) fn end(&self, why: RunEnd, call: &Call) -> ! {
+    pub(super) fn end_run(&self, why: RunEnd, call: &Call) -> ! {
         if self.children.is_child() {
             // Its parent goes on.
             sys::exit(0);
         }
         self.status().call.store(call.nr as u32, Relaxed);
-        shadow_lifetime::end(self.session.shared(), self.run, why)
+        shadow_lifetime::end_run(self.session.shared(), self.run, why)
     }
 
     pub(super) fn status(&self) -> &'static RunStatus {
@@ -89,17 +89,17 @@ impl Runner {
     }
 
     /// One access that the target counts, too, unless it is a child's. Waits while the shadow is far enough ahead.
-    pub(super) fn access(&mut self) -> Result<(), Stop> {
+    pub(super) fn count_access(&mut self) -> Result<(), Stop> {
         if !self.children.is_child() {
             self.accesses += 1;
             self.status().accesses.store(self.accesses, Relaxed);
-        } else if !self.children.may_access() {
+        } else if !self.children.take_access() {
             return Err(Stop(RunEnd::Call));
         }
         let control = &self.session.shared().control;
         // Who lifts the horizon lifts this with it.
-        let bounded = control.horizon.load(Relaxed) < UNBOUNDED;
-        if bounded && self.accesses > self.fruitful + DRY {
+        let bounded = control.horizon.load(Relaxed) < HORIZON_UNBOUNDED;
+        if bounded && self.accesses > self.accesses_at_progress + DRY_ACCESSES_MAX {
             return Err(Stop(RunEnd::Dry));
         }
         let steering = self.status().steering.load(Relaxed);
@@ -108,10 +108,11 @@ impl Runner {
             if control.sync.load(Acquire) != self.sync {
                 return Err(Stop(RunEnd::Superseded));
             }
-            if steering == 0 && since > self.accesses + BEHIND {
+            if steering == 0 && since > self.accesses + OVERTAKEN_ACCESSES {
                 return Err(Stop(RunEnd::Overtaken));
             }
-            let far = self.accesses > since + control.horizon.load(Relaxed) || is_full(control);
+            let far =
+                self.accesses > since + control.horizon.load(Relaxed) || is_hint_room_full(control);
             let end = if far { RunEnd::Paused } else { RunEnd::Running };
             if self.status().end.load(Relaxed) != end as u32 {
                 self.status().end.store(end as u32, Relaxed);
@@ -119,42 +120,42 @@ impl Runner {
             if !far {
                 return Ok(());
             }
-            let _ = sys::futex_wait(&self.status().run, self.run, Some(PAUSE_US));
+            let _ = sys::futex_wait(&self.status().run, self.run, Some(HORIZON_CHECK_US));
         }
     }
 
     /// Waits while more was hinted than there is room for.
-    pub(super) fn has_room(&self) -> Result<(), Stop> {
+    pub(super) fn wait_for_hint_room(&self) -> Result<(), Stop> {
         let control = &self.session.shared().control;
-        while is_full(control) {
+        while is_hint_room_full(control) {
             if control.sync.load(Acquire) != self.sync {
                 return Err(Stop(RunEnd::Superseded));
             }
-            let _ = sys::futex_wait(&self.status().run, self.run, Some(PAUSE_US));
+            let _ = sys::futex_wait(&self.status().run, self.run, Some(HORIZON_CHECK_US));
         }
         Ok(())
     }
 
     /// The access at hand leads to something new.
     pub(super) fn note_progress(&mut self) {
-        self.fruitful = self.accesses;
+        self.accesses_at_progress = self.accesses;
     }
 
     /// The runner found what `key` names in memory.
-    pub(super) fn meets(&mut self, key: Identity) {
+    pub(super) fn note_met(&mut self, key: Identity) {
         if self.session.shared().log.is_ahead(key) {
             self.note_progress();
         }
     }
 
     /// Where in the target's life the access at hand will come.
-    pub(super) fn position(&self) -> u64 {
+    pub(super) fn hint_position(&self) -> u64 {
         self.session.shared().control.accesses_at_sync.load(Relaxed) + self.accesses
     }
 
     /// A new descriptor that takes output.
-    pub(super) fn sink(&mut self) -> i64 {
-        let sink = Descriptor::new(Behind::Sink, Identity::ROOT);
-        self.files.open(0, sink).map_or(sys::fail(sys::EMFILE), i64::from)
+    pub(super) fn open_sink(&mut self) -> i64 {
+        let sink = Descriptor::new(Backing::Sink, Identity::ROOT);
+        self.descriptors.open(0, sink).map_or(sys::fail(sys::EMFILE), i64::from)
     }
 }

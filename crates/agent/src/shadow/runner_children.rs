@@ -3,46 +3,55 @@
 use crate::thread_owned::Owned;
 
 /// Children that are kept in mind.
-const CHILDREN: usize = 32;
+const CHILDREN_MAX: usize = 32;
 /// The first number that no process has (`PID_MAX_LIMIT`, linux/threads.h).
 const PIDS_END: u32 = 1 << 22;
 
 /// Children of the thread that makes a shadow, for the shadow: how many, and their numbers.
-pub(crate) static WAITED_FOR: Owned<(usize, [u32; CHILDREN])> = Owned::new((0, [0; CHILDREN]));
+pub(crate) static TARGET_CHILDREN: Owned<(usize, [u32; CHILDREN_MAX])> =
+    Owned::new((0, [0; CHILDREN_MAX]));
 
 /// In a shadow: the children that the target had.
-pub(super) fn waited_for() -> &'static [u32] {
+pub(super) fn target_children() -> &'static [u32] {
     // SAFETY: a new process with one thread, which does not change it.
-    let (len, list) = unsafe { WAITED_FOR.get() };
+    let (len, list) = unsafe { TARGET_CHILDREN.get() };
     &list[..*len]
 }
 
 /// Children that nobody has waited for, the oldest first.
 pub(super) struct Children {
-    list: [u32; CHILDREN],
+    list: [u32; CHILDREN_MAX],
     pub(super) len: usize,
     /// The number that the next child gets.
-    pub(super) next: u32,
-    pub(super) made: u32,
+    pub(super) next_pid: u32,
+    pub(super) forks: u32,
     /// How far this process is from the runner that its template made.
     pub(super) depth: u32,
     /// Accesses that this process may still make, if it is not that runner.
-    pub(super) left: u64,
+    pub(super) accesses_left: u64,
     /// This process has tried to execute something that is not in memory.
-    pub(super) tried: bool,
+    pub(super) has_tried_exec: bool,
 }
 
 impl Children {
     pub(super) fn new(inherited: &[u32]) -> Self {
-        let mut list = [0; CHILDREN];
-        let len = inherited.len().min(CHILDREN);
+        let mut list = [0; CHILDREN_MAX];
+        let len = inherited.len().min(CHILDREN_MAX);
         list[..len].copy_from_slice(&inherited[..len]);
         // No process has such a number.
-        Children { list, len, next: PIDS_END, made: 0, depth: 0, left: 0, tried: false }
+        Children {
+            list,
+            len,
+            next_pid: PIDS_END,
+            forks: 0,
+            depth: 0,
+            accesses_left: 0,
+            has_tried_exec: false,
+        }
     }
 
     pub(super) fn add(&mut self, pid: u32) {
-        if self.len == CHILDREN {
+        if self.len == CHILDREN_MAX {
             self.list.copy_within(1.., 0);
             self.len -= 1;
         }
@@ -68,14 +77,14 @@ impl Children {
     }
 
     /// One more access of a child; false if those were enough.
-    pub(super) fn may_access(&mut self) -> bool {
-        self.left = self.left.saturating_sub(1);
-        self.left > 0
+    pub(super) fn take_access(&mut self) -> bool {
+        self.accesses_left = self.accesses_left.saturating_sub(1);
+        self.accesses_left > 0
     }
 
     /// There are, or were, others who could write into a pipe.
-    pub(super) fn is_family(&self) -> bool {
-        self.len > 0 || self.made > 0
+    pub(super) fn has_had_children(&self) -> bool {
+        self.len > 0 || self.forks > 0
     }
 }
 
@@ -98,7 +107,7 @@ mod tests {
     #[test]
     fn of_too_many_the_oldest_are_forgotten() {
         let mut children = Children::new(&[]);
-        (1..=CHILDREN as u32 + 1).for_each(|pid| children.add(pid));
+        (1..=CHILDREN_MAX as u32 + 1).for_each(|pid| children.add(pid));
         assert_eq!(children.take(None, false), Some(2));
     }
 }

@@ -15,7 +15,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
 use runahead_abi::{RunEnd, Shared, touched_blocks};
 
-use super::lazy_regions::{self, Region, Source};
+use super::lazy_regions::{self, ContentSource, LazyRegion};
 use super::target_mirror::{self, Brought};
 use super::{mapped_pages, runner};
 use crate::arch::{self, Context};
@@ -23,8 +23,8 @@ use crate::session;
 use crate::sys::{self, nr};
 
 /// Smaller ones are copied at once.
-pub(super) const LARGE_BYTES: u64 = 256 << 10;
-/// Bytes that one fault brings. Divides [`LARGE_BYTES`], so that no two overlap.
+pub(super) const MOVED_BYTES_MIN: u64 = 256 << 10;
+/// Bytes that one fault brings. Divides [`MOVED_BYTES_MIN`], so that no two overlap.
 const BLOCK_BYTES: u64 = 8 << 10;
 
 /// What faults now is wanted for its place and not for what it holds: it need not be as it was at the sync.
@@ -42,7 +42,7 @@ pub(super) fn can_move() -> bool {
 /// The program's memory in this process's copy, of which we hold no reference.
 pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     // SAFETY: the one thread of a new process.
-    let regions = unsafe { lazy_regions::all() };
+    let regions = unsafe { lazy_regions::of_this_shadow() };
     if !regions.has_room() {
         return Err(sys::Errno(sys::ENOMEM));
     }
@@ -54,43 +54,42 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
         sys::protect(from, len, k::PROT_READ)?;
     }
     sys::seal(from, len)?;
-    regions.add(Region { at, end: at + len, source: Source::Moved(from) })
+    regions.add(LazyRegion { at, end: at + len, source: ContentSource::Moved(from) })
 }
 
 /// Copies what earlier runs have used and others change. In a template, after all has been moved.
-pub(super) fn bring_known(shared: &Shared) {
+pub(super) fn bring_touched(shared: &Shared) {
     shared.touched.each(|at| {
-        let region = region(at)?;
+        let region = region_at(at)?;
         match region.source {
-            Source::Moved(_) => bring(&region, at).map(Block::print),
+            ContentSource::Moved(_) => bring_moved(&region, at).map(BroughtBlock::fingerprint),
             // (Where memory is swapped out there is none to spare for what may not be used.)
-            Source::Target(from) if from.pages.is_some() => None,
-            Source::Target(from) => {
-                target_mirror::bring_unit(&region, from, at).map(|unit| Block::from(unit).print())
-            }
-            Source::File(_) => None,
+            ContentSource::Target(from) if from.pages.is_some() => None,
+            ContentSource::Target(from) => target_mirror::bring_unit(&region, from, at)
+                .map(|unit| BroughtBlock::from(unit).fingerprint()),
+            ContentSource::File(_) => None,
         }
     });
 }
 
 /// What comes as it is used, around `at`.
-fn region(at: u64) -> Option<Region> {
+fn region_at(at: u64) -> Option<LazyRegion> {
     // SAFETY: the one thread of a shadow, where nobody holds them while the program's memory is touched.
-    unsafe { lazy_regions::all() }.find(at)
+    unsafe { lazy_regions::of_this_shadow() }.find(at)
 }
 
 /// Signals of what a process does wrong itself.
-pub(super) const SIGNALS: [u32; 6] =
+pub(super) const FAULT_SIGNALS: [u32; 6] =
     [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
 
 /// Has the faults of this process, and of those that it forks, come here.
-pub(super) fn take_over() -> sys::Result<()> {
-    let handler: extern "C" fn(i32, *const Info, *const Context) = on_fault;
+pub(super) fn install_handlers() -> sys::Result<()> {
+    let handler: extern "C" fn(i32, *const SignalInfo, *const Context) = on_fault;
     // On a stack of ours: that of the program may be small, or full.
     let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK);
     // As the kernel has it: handler, flags, restorer, mask.
     let action = [handler as usize as u64, flags, arch::restorer(), 0];
-    for signal in SIGNALS {
+    for signal in FAULT_SIGNALS {
         let args = [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0];
         // SAFETY: sets an action from a live array; the handler is the agent's.
         sys::check(unsafe { sys::raw(nr::RT_SIGACTION, args) })?;
@@ -100,7 +99,7 @@ pub(super) fn take_over() -> sys::Result<()> {
 
 /// What the kernel says of a fault: the beginning of `siginfo_t` (sigaction(2)).
 #[repr(C)]
-struct Info {
+struct SignalInfo {
     signal: i32,
     error: i32,
     code: i32,
@@ -109,53 +108,57 @@ struct Info {
 }
 
 /// Code of a SIGSEGV: something is mapped there, without this access.
-const ACCESS: i32 = 2;
+const SEGV_ACCERR: i32 = 2;
 
-extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) {
+extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Context) {
     // SAFETY: the kernel's record of the signal, and its frame.
     let (info, context) = unsafe { (&*info, &*context) };
     let at = info.at;
-    let region = (signal as u32 == k::SIGSEGV).then(|| region(at)).flatten();
-    let Some(region) = region else { end() };
-    let fault =
-        mapped_pages::Fault { at, is_first: info.code == ACCESS, stack: context.stack_pointer() };
+    let region = (signal as u32 == k::SIGSEGV).then(|| region_at(at)).flatten();
+    let Some(region) = region else { end_run() };
+    let fault = mapped_pages::PageFault {
+        at,
+        is_first: info.code == SEGV_ACCERR,
+        stack: context.stack_pointer(),
+    };
     let block = match region.source {
-        Source::File(part) => {
-            return mapped_pages::bring(&region, part, fault).unwrap_or_else(|| end());
+        ContentSource::File(part) => {
+            return mapped_pages::bring(&region, part, fault).unwrap_or_else(|| end_run());
         }
-        Source::Target(from) => match target_mirror::bring(&region, from, fault) {
+        ContentSource::Target(from) => match target_mirror::bring_from_target(&region, from, fault)
+        {
             Some(Brought::Unit(unit)) => Some(unit.into()),
             Some(Brought::Other) => return,
             None => None,
         },
-        Source::Moved(_) => bring(&region, at),
+        ContentSource::Moved(_) => bring_moved(&region, at),
     };
-    let Some(block) = block else { end() };
+    let Some(block) = block else { end_run() };
     if !IS_OVERWRITTEN.load(Relaxed)
         && let Some(session) = session::get()
         && !session.is_without(without::TOUCHED)
     {
-        session.shared().touched.note(block.at, block.unit, block.print());
+        session.shared().touched.note(block.at, block.unit, block.fingerprint());
     }
 }
 
-fn end() -> ! {
+fn end_run() -> ! {
     match session::get() {
-        Some(session) => runner::end_at_fault(session, RunEnd::Fault),
+        Some(session) => runner::end_run_at_fault(session, RunEnd::Fault),
         None => sys::exit(1),
     }
 }
 
 /// What one fault has brought.
-struct Block {
+struct BroughtBlock {
     at: u64,
     len: u64,
     /// Bytes of one that is whole.
     unit: u64,
 }
 
-impl Block {
-    fn print(self) -> u64 {
+impl BroughtBlock {
+    fn fingerprint(self) -> u64 {
         // SAFETY: memory that was just filled, aligned as a page is; this thread is in here.
         touched_blocks::print_of(unsafe {
             core::slice::from_raw_parts(self.at as *const u64, self.len as usize / 8)
@@ -164,8 +167,8 @@ impl Block {
 }
 
 /// Copies the block around `at` of a region that was moved away.
-fn bring(region: &Region, at: u64) -> Option<Block> {
-    let Source::Moved(from) = region.source else { return None };
+fn bring_moved(region: &LazyRegion, at: u64) -> Option<BroughtBlock> {
+    let ContentSource::Moved(from) = region.source else { return None };
     let offset = (at - region.at) / BLOCK_BYTES * BLOCK_BYTES;
     let len = BLOCK_BYTES.min(region.end - region.at - offset);
     let to = region.at + offset;
@@ -175,18 +178,18 @@ fn bring(region: &Region, at: u64) -> Option<Block> {
         sys::protect(to, len, k::PROT_READ | k::PROT_WRITE).ok()?;
         core::ptr::copy_nonoverlapping((from + offset) as *const u8, to as *mut u8, len as usize);
     }
-    Some(Block { at: to, len, unit: BLOCK_BYTES })
+    Some(BroughtBlock { at: to, len, unit: BLOCK_BYTES })
 }
 
-impl From<target_mirror::Unit> for Block {
-    fn from(target_mirror::Unit { at, len }: target_mirror::Unit) -> Self {
-        Block { at, len, unit: target_mirror::UNIT_BYTES }
+impl From<target_mirror::FetchedUnit> for BroughtBlock {
+    fn from(target_mirror::FetchedUnit { at, len }: target_mirror::FetchedUnit) -> Self {
+        BroughtBlock { at, len, unit: target_mirror::UNIT_BYTES }
     }
 }
 
 /// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
 /// handler of ours.
-pub(super) fn touch(at: u64, len: u64) {
+pub(super) fn touch_buffer(at: u64, len: u64) {
     use crate::sys::PAGE;
     IS_OVERWRITTEN.store(len >= PAGE, Relaxed);
     let pages = (at..at.saturating_add(len)).step_by(PAGE as usize);
@@ -200,11 +203,11 @@ pub(super) fn touch(at: u64, len: u64) {
     IS_OVERWRITTEN.store(false, Relaxed);
 }
 
-/// As [`touch`], if some of it comes as it is used.
-pub(super) fn touch_absent(at: u64, len: u64) {
+/// As [`touch_buffer`], if some of it comes as it is used.
+pub(super) fn touch_lazy_buffer(at: u64, len: u64) {
     // SAFETY: the one thread of a shadow; the reference ends here.
-    if unsafe { lazy_regions::all() }.overlap(&(at..at.saturating_add(len))) {
-        touch(at, len);
+    if unsafe { lazy_regions::of_this_shadow() }.overlap(&(at..at.saturating_add(len))) {
+        touch_buffer(at, len);
     }
 }
 
@@ -271,17 +274,17 @@ mod tests {
                 if move_away(memory as u64, LEN).is_err() {
                     return 100;
                 }
-                region(memory as u64)
+                region_at(memory as u64)
             };
             let Some(moved) = moved else { return 100 };
-            let Source::Moved(from) = moved.source else { return 100 };
+            let ContentSource::Moved(from) = moved.source else { return 100 };
             let successes = attacks(from);
             if successes > 0 {
                 return successes;
             }
             let second = memory as u64 + 3 * BLOCK_BYTES;
-            if bring(&moved, second + 77).map(|block| block.at) != Some(second)
-                || region(memory as u64 - 1).is_some()
+            if bring_moved(&moved, second + 77).map(|block| block.at) != Some(second)
+                || region_at(memory as u64 - 1).is_some()
             {
                 return 101;
             }

@@ -12,7 +12,7 @@ use crate::sys::{self, Errno, nr};
 
 /// `struct landlock_ruleset_attr` (landlock(7)).
 #[repr(C)]
-struct Ruleset {
+struct LandlockRuleset {
     fs: u64,
     net: u64,
     scoped: u64,
@@ -20,14 +20,14 @@ struct Ruleset {
 
 /// `struct sock_fprog` (seccomp(2)).
 #[repr(C)]
-struct Program {
+struct FilterProgram {
     len: u16,
     filter: *const u64,
 }
 
 /// Denies this process every effect. The caller has set `no_new_privs`.
 pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
-    let rules = Ruleset {
+    let rules = LandlockRuleset {
         fs: config.landlock_fs,
         net: config.landlock_net,
         scoped: config.landlock_scoped,
@@ -39,27 +39,27 @@ pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
     // SAFETY: restricts this process only.
     sys::check(unsafe { sys::raw(nr::LANDLOCK_RESTRICT_SELF, [ruleset, 0, 0, 0, 0, 0]) })?;
     sys::close(ruleset as sys::Fd)?;
-    install(&config.filter, config.filter_len)
+    install_filter(&config.filter, config.filter_len)
 }
 
 /// Takes from a runner what only its template may do.
 pub(super) fn restrict_runner(config: &AgentConfig) -> sys::Result<()> {
-    install(&config.runner_filter, config.runner_filter_len)
+    install_filter(&config.runner_filter, config.runner_filter_len)
 }
 
-fn install(filter: &[u64], len: u32) -> sys::Result<()> {
+fn install_filter(filter: &[u64], len: u32) -> sys::Result<()> {
     if len == 0 || len as usize > filter.len() {
         return Err(Errno(sys::EINVAL));
     }
-    let filter = filled_in(filter)?;
-    let program = Program { len: len as u16, filter: filter.as_ptr() };
+    let filter = with_shared_addresses(filter)?;
+    let program = FilterProgram { len: len as u16, filter: filter.as_ptr() };
     let args = [SECCOMP_SET_MODE_FILTER.into(), 0, &raw const program as u64, 0, 0, 0];
     // SAFETY: seccomp(2) reads `len` instructions, which are there.
     sys::check(unsafe { sys::raw(nr::SECCOMP, args) }).map(|_| ())
 }
 
 /// The filter with the addresses of our shared memory where it speaks of them.
-fn filled_in(filter: &[u64]) -> sys::Result<[u64; FILTER_MAX]> {
+fn with_shared_addresses(filter: &[u64]) -> sys::Result<[u64; FILTER_MAX]> {
     let shared = crate::session::get().ok_or(Errno(sys::EINVAL))?.shared();
     let start = core::ptr::from_ref(shared) as u64;
     let end = start + size_of::<Shared>() as u64;
@@ -80,4 +80,4 @@ fn filled_in(filter: &[u64]) -> sys::Result<[u64; FILTER_MAX]> {
     Ok(program)
 }
 
-const _: () = assert!(size_of::<Program>() == 16 && k::SIGSYS == 31);
+const _: () = assert!(size_of::<FilterProgram>() == 16 && k::SIGSYS == 31);

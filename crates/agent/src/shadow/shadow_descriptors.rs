@@ -12,7 +12,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::{Control, Identity, filesystem_table};
 
 use super::open_allowlist;
-use crate::descriptor_names::{NAMES, TRACKED};
+use crate::descriptor_names::{NAMES, TRACKED_DESCRIPTORS};
 use crate::path_text::FdPath;
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
 use crate::thread_owned::Owned;
@@ -20,13 +20,13 @@ use crate::uninherited_memory;
 
 /// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
 /// pages; an odd number, so that it is nobody's real size by habit.
-pub(super) const LIKELY_BYTES: u64 = 6007;
+pub(super) const LIKELY_FILE_BYTES: u64 = 6007;
 
 /// What is behind a descriptor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Behind {
+pub enum Backing {
     /// Nothing: the number is free.
-    Nothing,
+    Free,
     /// A regular file, open here as this descriptor; if not our own, only as a place.
     File(Fd),
     /// A directory, open here as this descriptor (perhaps only as a place, with `O_PATH`).
@@ -45,7 +45,7 @@ pub enum Behind {
 #[derive(Clone, Copy)]
 pub struct Descriptor {
     /// What the descriptor leads to.
-    pub behind: Behind,
+    pub backing: Backing,
     /// Name in the log of what the descriptor leads to.
     pub identity: Identity,
     /// Where the next read starts; for a directory the cookie to seek to.
@@ -57,50 +57,51 @@ pub struct Descriptor {
     /// A directory has given its last entry; or its own reading descriptor has been opened.
     pub listed: bool,
     /// The real descriptor is this runner's own, not shared with its template.
-    pub own: bool,
+    pub is_own: bool,
     /// Another file of the same kind is read in the place of the descriptor's.
-    pub stood_in: bool,
+    pub is_exemplar: bool,
 }
 
-const FREE: Descriptor = Descriptor {
-    behind: Behind::Nothing,
+const FREE_DESCRIPTOR: Descriptor = Descriptor {
+    backing: Backing::Free,
     identity: Identity::UNSET,
     offset: 0,
     size: 0,
     path: (0, 0),
     listed: false,
-    own: false,
-    stood_in: false,
+    is_own: false,
+    is_exemplar: false,
 };
 
 /// See the module's text.
-pub struct Files {
-    table: [Descriptor; TRACKED],
+pub struct DescriptorTable {
+    table: [Descriptor; TRACKED_DESCRIPTORS],
 }
 
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static FILES: Owned<Files> = Owned::new(Files { table: [FREE; TRACKED] });
+static DESCRIPTORS: Owned<DescriptorTable> =
+    Owned::new(DescriptorTable { table: [FREE_DESCRIPTOR; TRACKED_DESCRIPTORS] });
 
 /// The shadow's table.
 ///
 /// # Safety
 /// In a shadow, with no other reference to it in use.
-pub(super) unsafe fn table() -> &'static mut Files {
+pub(super) unsafe fn table() -> &'static mut DescriptorTable {
     // SAFETY: passed on to the caller.
-    unsafe { FILES.get() }
+    unsafe { DESCRIPTORS.get() }
 }
 
-impl Files {
+impl DescriptorTable {
     /// What is behind `fd`.
     pub fn get(&mut self, fd: Fd) -> Option<&mut Descriptor> {
         let entry = self.table.get_mut(usize::try_from(fd).ok()?)?;
-        (entry.behind != Behind::Nothing).then_some(entry)
+        (entry.backing != Backing::Free).then_some(entry)
     }
 
     /// The lowest free number from `from`, as open(2) and dup(2) choose it.
     pub fn open(&mut self, from: usize, descriptor: Descriptor) -> Option<Fd> {
-        let free = (from..TRACKED).find(|&n| self.table[n].behind == Behind::Nothing)?;
+        let free = (from..TRACKED_DESCRIPTORS).find(|&n| self.table[n].backing == Backing::Free)?;
         self.table[free] = descriptor;
         Some(free as Fd)
     }
@@ -114,10 +115,10 @@ impl Files {
     /// Frees the number. The real descriptor goes with it unless another number needs it.
     pub fn close(&mut self, fd: Fd) -> bool {
         let Some(entry) = self.get(fd) else { return false };
-        let Descriptor { behind, own, .. } = *entry;
-        *entry = FREE;
-        if let (Behind::File(real) | Behind::Directory(real), true) = (behind, own)
-            && !self.table.iter().any(|d| d.behind == behind)
+        let Descriptor { backing: behind, is_own: own, .. } = *entry;
+        *entry = FREE_DESCRIPTOR;
+        if let (Backing::File(real) | Backing::Directory(real), true) = (behind, own)
+            && !self.table.iter().any(|d| d.backing == behind)
         {
             let _ = sys::close(real);
         }
@@ -127,16 +128,16 @@ impl Files {
 
 impl Descriptor {
     /// A new descriptor at offset 0.
-    pub fn new(behind: Behind, identity: Identity) -> Self {
-        Descriptor { behind, identity, own: true, ..FREE }
+    pub fn new(behind: Backing, identity: Identity) -> Self {
+        Descriptor { backing: behind, identity, is_own: true, ..FREE_DESCRIPTOR }
     }
 }
 
 /// Gives up all that was inherited from the target but what can be opened anew for reading.
-pub(super) fn give_up() -> sys::Result<()> {
+pub(super) fn give_up_inherited() -> sys::Result<()> {
     // SAFETY: in the new process, on its only thread; the reference ends with this function.
     let files = unsafe { table() };
-    files.table = [FREE; TRACKED];
+    files.table = [FREE_DESCRIPTOR; TRACKED_DESCRIPTORS];
     let list = sys::openat2(
         AT_FDCWD,
         c"/proc/self/fd".as_ptr() as u64,
@@ -145,36 +146,36 @@ pub(super) fn give_up() -> sys::Result<()> {
         0,
     )?;
     let mut buf = [0u8; 4096];
-    let mut open = Numbers::default();
+    let mut open = DescriptorSet::default();
     // The directory is read to its end before any descriptor changes.
     loop {
         let got = sys::getdents(list, &mut buf)?;
         if got == 0 {
             break;
         }
-        entries(&buf[..got], |_, name, _| {
-            if let Some(fd) = parse(name) {
+        each_entry(&buf[..got], |_, name, _| {
+            if let Some(fd) = parse_descriptor(name) {
                 open.add(fd);
             }
         });
     }
     sys::close(list)?;
     // SAFETY: the one thread of a new process.
-    let memory = unsafe { uninherited_memory::of_target() };
+    let memory = unsafe { uninherited_memory::target_memory() };
     for fd in open.all() {
         if memory.is_some_and(|of_target| of_target.descriptors().any(|its| its == fd)) {
             // The program knows of none there.
             continue;
         }
-        let inherited = to_place(fd);
+        let inherited = replace_by_place(fd);
         match inherited {
             Some((behind, offset, size)) => {
                 let identity = NAMES.identity(fd);
                 let descriptor = Descriptor { offset, size, ..Descriptor::new(behind, identity) };
-                files.replace(fd, Descriptor { own: false, ..descriptor });
+                files.replace(fd, Descriptor { is_own: false, ..descriptor });
             }
             None => {
-                let behind = if sys::is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
+                let behind = if sys::is_pipe(fd) { Backing::Pipe } else { Backing::Sink };
                 if sys::close(fd).is_ok() {
                     files.replace(fd, Descriptor::new(behind, NAMES.identity(fd)));
                 }
@@ -185,20 +186,20 @@ pub(super) fn give_up() -> sys::Result<()> {
 }
 
 /// Numbers of descriptors, of which few are high.
-struct Numbers {
+struct DescriptorSet {
     /// A bit for each of the lower ones.
-    low: [u64; Numbers::WORDS],
+    low: [u64; DescriptorSet::WORDS],
     /// The highest of all.
     highest: Fd,
 }
 
-impl Default for Numbers {
+impl Default for DescriptorSet {
     fn default() -> Self {
-        Numbers { low: [0; Self::WORDS], highest: -1 }
+        DescriptorSet { low: [0; Self::WORDS], highest: -1 }
     }
 }
 
-impl Numbers {
+impl DescriptorSet {
     const WORDS: usize = 64;
     const LOW: Fd = Self::WORDS as Fd * 64;
 
@@ -220,7 +221,7 @@ impl Numbers {
 /// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the
 /// target's description is left, and nothing was opened: on a network file system that could wait
 /// for the server, and the target waits for us. `None`: it is nothing that can be.
-fn to_place(fd: Fd) -> Option<(Behind, u64, u64)> {
+fn replace_by_place(fd: Fd) -> Option<(Backing, u64, u64)> {
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let flags = sys::status_flags(fd).ok()? as u32;
     let directory = match u32::from(stat.stx_mode) & k::S_IFMT {
@@ -229,20 +230,20 @@ fn to_place(fd: Fd) -> Option<(Behind, u64, u64)> {
         _ => return None,
     };
     if flags & k::O_PATH != 0 {
-        return directory.then_some((Behind::Directory(fd), 0, 0));
+        return directory.then_some((Backing::Directory(fd), 0, 0));
     }
     let offset = sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or(0);
     let new =
         sys::openat2(AT_FDCWD, FdPath::new(fd).address(), k::O_PATH | k::O_CLOEXEC, 0, 0).ok()?;
     sys::dup3(new, fd, k::O_CLOEXEC).ok()?;
     sys::close(new).ok()?;
-    let behind = if directory { Behind::Directory(fd) } else { Behind::File(fd) };
+    let behind = if directory { Backing::Directory(fd) } else { Backing::File(fd) };
     Some((behind, offset, stat.stx_size))
 }
 
 /// Opens what `fd` refers to for reading, known to be a regular file or a directory; its access
 /// time stays as it is where that is allowed (O_NOATIME needs ownership).
-pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
+pub(super) fn reopen(fd: Fd, directory: bool) -> sys::Result<Fd> {
     let path = FdPath::new(fd);
     let kind = if directory { k::O_DIRECTORY } else { k::O_NONBLOCK | k::O_NOCTTY };
     let flags = k::O_RDONLY | k::O_CLOEXEC | kind;
@@ -253,16 +254,16 @@ pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
 }
 
 /// Memory is scarce: little may be read ahead of the program.
-pub(super) fn is_scarce(control: &Control) -> bool {
+pub(super) fn is_memory_scarce(control: &Control) -> bool {
     const AMPLE: u64 = 256 << 20;
     control.bytes_budget.load(Relaxed) < AMPLE
 }
 
 /// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
 /// for: where memory is scarce they are to do no such thing.
-pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
-    let opened = open_again(fd, false)?;
-    if is_scarce(control) {
+pub(super) fn reopen_file(fd: Fd, control: &Control) -> sys::Result<Fd> {
+    let opened = reopen(fd, false)?;
+    if is_memory_scarce(control) {
         sys::read_at_random(opened);
     }
     Ok(opened)
@@ -271,19 +272,19 @@ pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
 /// The regular file that is open as `fd` is stored: of size 0, it is empty.
 ///
 /// This may wait for a server.
-pub(super) fn is_stored(fd: Fd) -> bool {
+pub(super) fn has_true_size(fd: Fd) -> bool {
     sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).stores())
 }
 
 /// `fd` is a file of procfs that everybody may read: nothing is taken from anybody.
-pub(super) fn is_for_everybody(fd: Fd) -> bool {
+pub(super) fn is_readable_by_all(fd: Fd) -> bool {
     const PROC: u64 = 0x9fa0;
     sys::filesystem_type(fd) == Ok(PROC)
         && sys::statx_fd(fd, k::STATX_MODE).is_ok_and(|stat| stat.stx_mode & 0o444 == 0o444)
 }
 
 /// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.
-pub(crate) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
+pub(crate) fn each_entry(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
     const NAME: usize = 19;
     let mut rest = buf;
     while rest.len() > NAME {
@@ -299,7 +300,7 @@ pub(crate) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
     }
 }
 
-fn parse(name: &[u8]) -> Option<Fd> {
+fn parse_descriptor(name: &[u8]) -> Option<Fd> {
     core::str::from_utf8(name).ok()?.parse().ok()
 }
 
@@ -309,11 +310,11 @@ mod tests {
 
     #[test]
     fn numbers_are_told_apart_below_and_all_taken_above() {
-        let mut numbers = Numbers::default();
+        let mut numbers = DescriptorSet::default();
         assert_eq!(numbers.all().count(), 0);
-        [0, 2, 63, 64, Numbers::LOW - 1].into_iter().for_each(|fd| numbers.add(fd));
-        assert!(numbers.all().eq([0, 2, 63, 64, Numbers::LOW - 1]));
-        numbers.add(Numbers::LOW + 2);
-        assert!(numbers.all().skip(5).eq(Numbers::LOW..=Numbers::LOW + 2));
+        [0, 2, 63, 64, DescriptorSet::LOW - 1].into_iter().for_each(|fd| numbers.add(fd));
+        assert!(numbers.all().eq([0, 2, 63, 64, DescriptorSet::LOW - 1]));
+        numbers.add(DescriptorSet::LOW + 2);
+        assert!(numbers.all().skip(5).eq(DescriptorSet::LOW..=DescriptorSet::LOW + 2));
     }
 }

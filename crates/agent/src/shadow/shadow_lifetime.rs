@@ -8,27 +8,27 @@ use runahead_abi::{RunEnd, Shared};
 use crate::sys::{self, nr};
 
 /// This process is a shadow.
-static SHADOW: AtomicBool = AtomicBool::new(false);
+static IS_SHADOW: AtomicBool = AtomicBool::new(false);
 
 /// True in templates and runners.
 pub(super) fn is_shadow() -> bool {
-    SHADOW.load(Relaxed)
+    IS_SHADOW.load(Relaxed)
 }
 
 /// From now on this process is a shadow.
-pub(super) fn begin() {
-    SHADOW.store(true, Relaxed);
+pub(super) fn mark_shadow() {
+    IS_SHADOW.store(true, Relaxed);
 }
 
 /// A template that is about to end gives up what it holds, and says so.
-pub(super) fn say_gone(shared: &Shared) {
+pub(super) fn announce_gone(shared: &Shared) {
     sys::hold_nothing();
     shared.control.gone.fetch_add(1, Release);
     sys::futex_wake(&shared.control.gone);
 }
 
 /// Says why a run ended, and ends this process.
-pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
+pub(super) fn end_run(shared: &Shared, run: u32, why: RunEnd) -> ! {
     // Before it is said: the target may wait for it.
     sys::hold_nothing();
     shared.run(run).end.store(why as u32, Release);
@@ -38,7 +38,7 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
 }
 
 /// Ties the life of this process to that of its parent. A fork does not inherit it.
-pub(super) fn die_with(parent: u32) -> sys::Result<()> {
+pub(super) fn die_with_parent(parent: u32) -> sys::Result<()> {
     // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_PDEATHSIG, [k::SIGKILL.into(), 0, 0, 0])? };
     // It may have died before.

@@ -5,13 +5,13 @@
 
 use runahead_speculate::protocol as p;
 
-use super::runner::{Answer, Runner};
+use super::runner::{CallAnswer, Runner};
 use crate::plane::Call;
 use crate::sys;
 
 impl Runner {
     /// Answers as a target that can speculate does, but that a prediction has no number.
-    pub(super) fn predict(&self, call: &Call) -> Answer {
+    pub(super) fn answer_prediction(&self, call: &Call) -> CallAnswer {
         Ok(match call.args[1] {
             _ if self.session.config.speculates == 0 => sys::fail(sys::EBADF),
             p::BEGIN | p::COMMIT | p::FAIL | p::SET_POLICY | p::OPEN | p::BARRIER | p::EVENTS => 0,

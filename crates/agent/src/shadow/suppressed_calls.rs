@@ -7,13 +7,13 @@ use linux_raw_sys::general as k;
 use runahead_abi::RunEnd;
 
 use super::mapped_pages;
-use super::runner::{Answer, Stop};
+use super::runner::{CallAnswer, Stop};
 use crate::plane::Call;
 use crate::session;
 use crate::sys::{self, nr};
 
 /// Output and other effects that are answered with 0.
-const DONE: &[u64] = &[
+const SUCCEEDING_CALLS: &[u64] = &[
     nr::FSYNC,
     nr::FDATASYNC,
     nr::SYNC,
@@ -66,7 +66,7 @@ const DONE: &[u64] = &[
 ];
 
 /// Calls that concern this process alone and are made as they stand; the sandbox has the last word.
-const OWN: &[u64] = &[
+const NATIVE_CALLS: &[u64] = &[
     nr::BRK,
     nr::UNAME,
     nr::GETRLIMIT,
@@ -92,11 +92,11 @@ const OWN: &[u64] = &[
 ];
 
 /// Answers a call that names no file.
-pub(super) fn answer(call: &Call, target_pid: u32) -> Answer {
+pub(super) fn answer(call: &Call, target_pid: u32) -> CallAnswer {
     let a = &call.args;
     match call.nr {
-        n if DONE.contains(&n) => Ok(0),
-        n if OWN.contains(&n) => Ok(call.perform()),
+        n if SUCCEEDING_CALLS.contains(&n) => Ok(0),
+        n if NATIVE_CALLS.contains(&n) => Ok(call.perform()),
         nr::WRITE | nr::PWRITE64 | nr::SENDTO => Ok(a[2] as i64),
         nr::WRITEV | nr::PWRITEV | nr::PWRITEV2 => Ok(vector_bytes(a[1], a[2])),
         nr::GETPID | nr::GETTID | nr::SET_TID_ADDRESS | nr::GETPGRP | nr::SETSID => {
@@ -108,7 +108,7 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> Answer {
         nr::GETXATTR | nr::LGETXATTR | nr::FGETXATTR => Ok(sys::fail(sys::ENODATA)),
         nr::LISTXATTR | nr::LLISTXATTR | nr::FLISTXATTR => Ok(0),
         nr::STATFS | nr::FSTATFS => Ok(sys::fail(sys::ENOSYS)),
-        nr::MPROTECT | nr::MREMAP | nr::MADVISE | nr::MUNMAP => memory(call),
+        nr::MPROTECT | nr::MREMAP | nr::MADVISE | nr::MUNMAP => change_memory(call),
         nr::FUTEX => futex(a[1] as u32),
         nr::PRLIMIT64 if a[2] == 0 => Ok(call.perform()),
         nr::PRCTL | nr::RT_SIGPENDING => Ok(0),
@@ -117,7 +117,7 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> Answer {
 }
 
 /// A runner has one thread: waking finds nobody, waiting would be for ever.
-fn futex(operation: u32) -> Answer {
+fn futex(operation: u32) -> CallAnswer {
     match operation & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME) {
         k::FUTEX_WAKE => Ok(0),
         _ => Err(Stop(RunEnd::Call)),
@@ -125,7 +125,7 @@ fn futex(operation: u32) -> Answer {
 }
 
 /// The program's memory is its own; the agent's, and what is shared, is not its to change.
-fn memory(call: &Call) -> Answer {
+fn change_memory(call: &Call) -> CallAnswer {
     let [at, len, ..] = call.args;
     match session::get() {
         Some(session) if session.owns_any(at, len) => Err(Stop(RunEnd::Call)),
@@ -134,7 +134,7 @@ fn memory(call: &Call) -> Answer {
             Ok(call.perform())
         }
         // What comes as it is used is accessible as it comes, and has no contents to be given back.
-        _ if mapped_pages::are_in(at, len) => {
+        _ if mapped_pages::overlap(at, len) => {
             if call.nr == nr::MPROTECT && call.args[2] & u64::from(k::PROT_WRITE) != 0 {
                 mapped_pages::allow_stores(at, len);
             }

@@ -10,34 +10,34 @@ use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::hint_record::OF_MEMORY;
 use runahead_abi::swapped_memory::{self, ENTRY_BYTES, MEMORY, PAGE_BYTES};
 
-use super::mapped_pages::BUSY;
+use super::mapped_pages::IS_ANSWERING;
 use super::runner::{RUNNER, Runner};
-use super::shadow_descriptors::{Behind, Descriptor};
+use super::shadow_descriptors::{Backing, Descriptor};
 use crate::hint_sender::Hint;
 use crate::sys::{self, Fd};
 
 /// Pages that are asked about at a time: what the kernel reads ahead of swap.
-const PAGES: usize = 8;
+const PAGES_PER_LOOK: usize = 8;
 
 /// Which of the pages around one are swapped out.
-pub(super) struct Around {
+pub(super) struct SwappedPages {
     first: u64,
-    swapped: [bool; PAGES],
+    swapped: [bool; PAGES_PER_LOOK],
 }
 
-impl Around {
+impl SwappedPages {
     /// Of the pages around `page`, as the descriptor `pagemap` tells. (If it does not, none.)
-    pub(super) fn of(pagemap: Fd, page: u64) -> Self {
-        let first = page - page % (PAGES as u64 * PAGE_BYTES);
-        let mut entries = [0; PAGES * ENTRY_BYTES];
+    pub(super) fn around(pagemap: Fd, page: u64) -> Self {
+        let first = page - page % (PAGES_PER_LOOK as u64 * PAGE_BYTES);
+        let mut entries = [0; PAGES_PER_LOOK * ENTRY_BYTES];
         let got =
             sys::pread(pagemap, &mut entries, first / PAGE_BYTES * ENTRY_BYTES as u64).unwrap_or(0);
-        let mut swapped = [false; PAGES];
+        let mut swapped = [false; PAGES_PER_LOOK];
         for (is_swapped, entry) in swapped.iter_mut().zip(entries[..got].chunks_exact(ENTRY_BYTES))
         {
             *is_swapped = swapped_memory::is_swapped_out(entry);
         }
-        Around { first, swapped }
+        SwappedPages { first, swapped }
     }
 
     /// `page`, which is one of them, is swapped out.
@@ -49,40 +49,40 @@ impl Around {
 
 /// The program, whose stack pointer is `stack`, has touched `page`, which is swapped out and can be touched now:
 /// it is hinted. `None`: the run ends.
-pub(super) fn miss(page: u64, stack: u64) -> Option<()> {
+pub(super) fn hint_swapped_page(page: u64, stack: u64) -> Option<()> {
     // (What a call names is missed without a word: its answer is under way.)
-    if BUSY.load(Relaxed) {
+    if IS_ANSWERING.load(Relaxed) {
         return Some(());
     }
     // SAFETY: the one thread of a runner, outside of any call.
     let runner = unsafe { RUNNER.get() }.as_mut()?;
     runner.stack = stack;
-    runner.miss_page(page)
+    runner.hint_memory_page(page)
 }
 
 /// The run is about to have `len` bytes more of its own, and perhaps others no more.
-pub(super) fn count(len: u64) -> Option<()> {
-    if BUSY.load(Relaxed) {
+pub(super) fn count_copied(len: u64) -> Option<()> {
+    if IS_ANSWERING.load(Relaxed) {
         return Some(());
     }
     // SAFETY: as above; in a template there is none.
     let Some(runner) = unsafe { RUNNER.get() }.as_mut() else { return Some(()) };
-    runner.stay_small()?;
-    runner.copied += len;
+    runner.limit_copies()?;
+    runner.copied_bytes += len;
     Some(())
 }
 
 impl Runner {
-    fn miss_page(&mut self, page: u64) -> Option<()> {
+    fn hint_memory_page(&mut self, page: u64) -> Option<()> {
         let offset = swapped_memory::offset_of(page);
-        self.put_out(MEMORY, offset);
-        let d = Descriptor { size: u64::MAX, ..Descriptor::new(Behind::Nothing, MEMORY) };
-        if let Some(hint) = self.foresee_data(&d, offset, BLOCK_BYTES, true) {
+        self.note_evicted(MEMORY, offset);
+        let d = Descriptor { size: u64::MAX, ..Descriptor::new(Backing::Free, MEMORY) };
+        if let Some(hint) = self.log_data_hint(&d, offset, BLOCK_BYTES, true) {
             let flags = hint.flags | OF_MEMORY;
-            self.send_data(&Hint { path: b"/", flags, ..hint });
-            self.has_room().ok()?;
+            self.send_data_hint(&Hint { path: b"/", flags, ..hint });
+            self.wait_for_hint_room().ok()?;
         }
-        self.learn_no_more();
+        self.stop_learning();
         Some(())
     }
 }

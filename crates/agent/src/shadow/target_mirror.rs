@@ -12,11 +12,11 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runahead_abi::swapped_memory::PAGE_BYTES;
 
 use super::guard_pages;
-use super::lazy_regions::{self, Region, Source};
-use super::mapped_pages::Fault;
-use super::swapped_pages::{self, Around};
+use super::lazy_regions::{self, ContentSource, LazyRegion};
+use super::mapped_pages::PageFault;
+use super::swapped_pages::{self, SwappedPages};
 use crate::sys::{self, Errno, Fd};
-use crate::uninherited_memory::{self, OfTarget};
+use crate::uninherited_memory::{self, TargetMemory};
 
 /// Bytes that one fault brings.
 pub(super) const UNIT_BYTES: u64 = 8 << 10;
@@ -24,24 +24,24 @@ pub(super) const UNIT_BYTES: u64 = 8 << 10;
 const EXTENT_BYTES: u64 = 128 << 10;
 
 /// There is memory of this kind.
-static ANY: AtomicBool = AtomicBool::new(false);
+static HAS_REGIONS: AtomicBool = AtomicBool::new(false);
 
 /// Lays out what was not inherited. In a template, once.
-pub(super) fn lay_out() -> sys::Result<()> {
+pub(super) fn make_uninherited_lazy() -> sys::Result<()> {
     // SAFETY: as above.
     let ((list, from), regions) =
-        unsafe { (uninherited_memory::of_this_shadow(), lazy_regions::all()) };
+        unsafe { (uninherited_memory::of_shadow(), lazy_regions::of_this_shadow()) };
     for &(at, end) in list {
         // SAFETY: nothing is there: a place that the fork has left out. (Where something is, the shadow ends.)
         unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
-        regions.add(Region { at, end, source: Source::Target(from) })?;
-        ANY.store(true, Relaxed);
+        regions.add(LazyRegion { at, end, source: ContentSource::Target(from) })?;
+        HAS_REGIONS.store(true, Relaxed);
     }
     Ok(())
 }
 
 /// A piece that was fetched.
-pub(super) struct Unit {
+pub(super) struct FetchedUnit {
     pub at: u64,
     pub len: u64,
 }
@@ -49,60 +49,64 @@ pub(super) struct Unit {
 /// What was brought.
 pub(super) enum Brought {
     /// From the target.
-    Unit(Unit),
+    Unit(FetchedUnit),
     /// Pages that are swapped out, and that something stands in for, or less than a whole unit.
     Other,
 }
 
 /// The unit around `at`.
-fn unit(region: &Region, at: u64) -> Unit {
+fn unit_around(region: &LazyRegion, at: u64) -> FetchedUnit {
     let start = (at - at % UNIT_BYTES).max(region.at);
     let end = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end);
-    Unit { at: start, len: end - start }
+    FetchedUnit { at: start, len: end - start }
 }
 
 /// Brings what lies around `at` from the target, of which all is in memory.
-pub(super) fn bring_unit(region: &Region, from: OfTarget, at: u64) -> Option<Unit> {
-    fetch(region, from.memory, unit(region, at))
+pub(super) fn bring_unit(region: &LazyRegion, from: TargetMemory, at: u64) -> Option<FetchedUnit> {
+    fetch(region, from.memory, unit_around(region, at))
 }
 
 /// Brings what lies around the fault: from the target, if it is in memory there.
-pub(super) fn bring(region: &Region, from: OfTarget, fault: Fault) -> Option<Brought> {
-    let (at, unit) = (fault.at, unit(region, fault.at));
+pub(super) fn bring_from_target(
+    region: &LazyRegion,
+    from: TargetMemory,
+    fault: PageFault,
+) -> Option<Brought> {
+    let (at, unit) = (fault.at, unit_around(region, fault.at));
     let Some(pages) = from.pages else {
         return fetch(region, from.memory, unit).map(Brought::Unit);
     };
-    swapped_pages::count(unit.len)?;
+    swapped_pages::count_copied(unit.len)?;
     let page = at - at % PAGE_BYTES;
-    let around = Around::of(pages, page);
+    let around = SwappedPages::around(pages, page);
     if around.contains(page) {
         if fault.is_first {
-            guard_pages::open_extent(region, at, EXTENT_BYTES)?;
+            guard_pages::guard_extent(region, at, EXTENT_BYTES)?;
         }
-        guard_pages::open(page, PAGE_BYTES)?;
-        swapped_pages::miss(page, fault.stack)?;
+        guard_pages::unguard(page, PAGE_BYTES)?;
+        swapped_pages::hint_swapped_page(page, fault.stack)?;
         return Some(Brought::Other);
     }
     let mut pages = (unit.at..unit.at + unit.len).step_by(PAGE_BYTES as usize);
     if !pages.any(|page| around.contains(page)) {
         return fetch(region, from.memory, unit).map(Brought::Unit);
     }
-    fetch(region, from.memory, Unit { at: page, len: PAGE_BYTES })?;
+    fetch(region, from.memory, FetchedUnit { at: page, len: PAGE_BYTES })?;
     Some(Brought::Other)
 }
 
 /// Reads a unit, or a page, from the target.
-fn fetch(region: &Region, memory: Fd, unit: Unit) -> Option<Unit> {
-    let Unit { at, len } = unit;
+fn fetch(region: &LazyRegion, memory: Fd, unit: FetchedUnit) -> Option<FetchedUnit> {
+    let FetchedUnit { at, len } = unit;
     let fetch = || {
-        guard_pages::open(at, len)?;
+        guard_pages::unguard(at, len)?;
         // SAFETY: memory of the program's that has no contents yet.
         let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len as usize) };
         Some(sys::pread(memory, to, at))
     };
     if fetch()? == Err(Errno(sys::EFAULT)) {
         // Nothing around it has been accessible yet.
-        guard_pages::open_extent(region, at, EXTENT_BYTES)?;
+        guard_pages::guard_extent(region, at, EXTENT_BYTES)?;
         let _ = fetch()?;
     }
     // (What the target has unmapped meanwhile is missing, and reads as zeros.)
@@ -111,7 +115,7 @@ fn fetch(region: &Region, memory: Fd, unit: Unit) -> Option<Unit> {
 
 /// Touches what the arguments of a call point to, so that the kernel finds it: the first pages of each.
 pub(super) fn touch_arguments(args: &[u64; 6]) {
-    if !ANY.load(Relaxed) {
+    if !HAS_REGIONS.load(Relaxed) {
         return;
     }
     for &at in args {

@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
-use super::shadow_lifetime::{self, end, say_gone};
+use super::shadow_lifetime::{self, announce_gone, end_run};
 use super::{
     open_allowlist, planted_violations, policy, runner_faults, sandbox, shadow_descriptors,
     target_mirror, unshared_memory,
@@ -25,40 +25,40 @@ use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
 /// How long a template that has nothing to do does not look at who is alive, in microseconds.
-const LOOK_US: u64 = 100_000;
+const IDLE_CHECK_US: u64 = 100_000;
 /// How long a template whose runner is at work does not look at who is alive, in microseconds: first and longest.
-const WATCH_US: (u64, u64) = (1_000, 4_000);
+const RUN_CHECK_US: (u64, u64) = (1_000, 4_000);
 
 /// A template's memory of itself.
 struct Template {
     shared: &'static Shared,
     sync: u32,
-    /// pidfd_open(2) of those for whom it is there: see `watched`.
-    others: Others,
+    /// pidfd_open(2) of those for whom it is there: see `open_watched`.
+    watched: WatchedProcesses,
 }
 
-type Others = [Fd; 3];
+type WatchedProcesses = [Fd; 3];
 
 /// A process that runs the program's code.
-struct Child {
+struct RunnerProcess {
     pid: u32,
     pidfd: Fd,
 }
 
 /// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
 /// in runners.
-pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) {
-    shadow_lifetime::begin();
+pub(crate) fn become_template(session: &'static Session, sync: u32, run: u32, stack: u64) {
+    shadow_lifetime::mark_shadow();
     let shared = session.shared();
     let others = match prepare(session, sync, stack) {
         Ok(others) => others,
         Err(errno) => {
             shared.run(run).run.store(run, Relaxed);
-            say_gone(shared);
-            end(shared, run, not_begun(errno));
+            announce_gone(shared);
+            end_run(shared, run, failed_start(errno));
         }
     };
-    let template = Template { shared, sync, others };
+    let template = Template { shared, sync, watched: others };
     let pid = sys::getpid();
     let mut run = run;
     loop {
@@ -67,28 +67,28 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) 
                 for fd in others {
                     let _ = sys::close(fd);
                 }
-                if let Err(errno) = policy::begin(session, sync, run, pid) {
-                    end(shared, run, not_begun(errno));
+                if let Err(errno) = policy::begin_run(session, sync, run, pid) {
+                    end_run(shared, run, failed_start(errno));
                 }
                 return;
             }
-            Ok(Some((pid, pidfd))) => template.watch(run, &Child { pid, pidfd }),
-            Err(_) => template.end(),
+            Ok(Some((pid, pidfd))) => template.watch_runner(run, &RunnerProcess { pid, pidfd }),
+            Err(_) => template.end_template(),
         }
         run = template.next_run(run);
     }
 }
 
 /// Why there is no run: it could not be confined, or those that it was for have ended meanwhile.
-fn not_begun(errno: sys::Errno) -> RunEnd {
+fn failed_start(errno: sys::Errno) -> RunEnd {
     if errno == sys::Errno(sys::ESRCH) { RunEnd::Superseded } else { RunEnd::Unsafe }
 }
 
 impl Template {
     /// Until the run has ended. Ends it, and this process, when nobody wants it any more.
-    fn watch(&self, run: u32, child: &Child) {
+    fn watch_runner(&self, run: u32, child: &RunnerProcess) {
         let control = &self.shared.control;
-        let mut patience = WATCH_US.0;
+        let mut patience = RUN_CHECK_US.0;
         loop {
             let ends = self.has_said_its_end(run) || control.run_request.load(Relaxed) != run;
             if sys::is_readable_within(child.pidfd, if ends { 1 } else { 0 }) {
@@ -103,12 +103,12 @@ impl Template {
             }
             if !wanted {
                 self.collect(run, child);
-                self.end();
+                self.end_template();
             }
             // Who lets us go waits for us, and who has ended says so; a crash is found when this is over.
             if !ends {
                 let _ = sys::futex_wait(&control.run_request, seen, Some(patience));
-                patience = (patience * 2).min(WATCH_US.1);
+                patience = (patience * 2).min(RUN_CHECK_US.1);
             }
         }
         self.collect(run, child);
@@ -122,7 +122,7 @@ impl Template {
     }
 
     /// Collects a runner, and says how it ended if it has not said so itself.
-    fn collect(&self, run: u32, child: &Child) {
+    fn collect(&self, run: u32, child: &RunnerProcess) {
         let cpu = sys::collect(child.pid).unwrap_or(0);
         let _ = sys::close(child.pidfd);
         self.shared.control.shadow_cpu_us.fetch_add(cpu, Relaxed);
@@ -139,48 +139,48 @@ impl Template {
         loop {
             let wanted = control.run_request.load(Acquire);
             if !self.is_wanted() {
-                self.end();
+                self.end_template();
             }
             if wanted != run && control.run_sync.load(Relaxed) == self.sync {
                 return wanted;
             }
-            let _ = sys::futex_wait(&control.run_request, wanted, Some(LOOK_US));
+            let _ = sys::futex_wait(&control.run_request, wanted, Some(IDLE_CHECK_US));
         }
     }
 
     /// This sync is the newest, and those that it is for are alive.
     fn is_wanted(&self) -> bool {
         self.shared.control.sync.load(Relaxed) == self.sync
-            && !self.others.iter().any(|&fd| sys::is_readable_within(fd, 0))
+            && !self.watched.iter().any(|&fd| sys::is_readable_within(fd, 0))
     }
 
-    fn end(&self) -> ! {
+    fn end_template(&self) -> ! {
         self.shared.control.shadow_cpu_us.fetch_add(sys::cpu_us(), Relaxed);
-        say_gone(self.shared);
+        announce_gone(self.shared);
         sys::exit(0)
     }
 }
 
 /// What is to be watched: see [`Template`].
-fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Others> {
+fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<WatchedProcesses> {
     let control = &session.shared().control;
     plane::patch::enable(false);
-    quiet_signals()?;
-    be_first_to_go();
+    prepare_signals()?;
+    prefer_oom_kill();
     if planted_violations::without_sandbox(session) {
         control.handshake.store(sync, Release);
         sys::futex_wake(&control.handshake);
-        return watched(session);
+        return open_watched(session);
     }
     leave_group()?;
-    shadow_descriptors::give_up()?;
+    shadow_descriptors::give_up_inherited()?;
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
-    let others = watched(session)?;
-    target_mirror::lay_out()?;
+    let others = open_watched(session)?;
+    target_mirror::make_uninherited_lazy()?;
     unshared_memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
-    runner_faults::bring_known(session.shared());
+    runner_faults::bring_touched(session.shared());
     open_allowlist::prepare(&session.config)?;
     // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
@@ -189,9 +189,9 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
 }
 
 /// The supervisor, the process beside it in which its threads are, if there is one, and the target.
-fn watched(session: &Session) -> sys::Result<Others> {
+fn open_watched(session: &Session) -> sys::Result<WatchedProcesses> {
     let supervisor = session.config.supervisor_pid;
-    let beside = session.beside_pid().unwrap_or(supervisor);
+    let beside = session.io_process_pid().unwrap_or(supervisor);
     let all = [supervisor, beside, session.target_pid()];
     let mut opened = [0; 3];
     for (fd, pid) in opened.iter_mut().zip(all) {
@@ -202,12 +202,12 @@ fn watched(session: &Session) -> sys::Result<Others> {
 
 /// The program's handlers are not for what happens here: faults come to us, and
 /// everything else waits.
-fn quiet_signals() -> sys::Result<()> {
+fn prepare_signals() -> sys::Result<()> {
     let mut blocked = !(1u64 << (k::SIGSYS - 1));
-    for signal in runner_faults::SIGNALS {
+    for signal in runner_faults::FAULT_SIGNALS {
         blocked &= !(1 << (signal - 1));
     }
-    runner_faults::take_over()?;
+    runner_faults::install_handlers()?;
     let args = [k::SIG_SETMASK.into(), &raw const blocked as u64, 0, 8, 0, 0];
     // SAFETY: reads eight bytes of ours.
     sys::check(unsafe { sys::raw(nr::RT_SIGPROCMASK, args) })?;
@@ -229,13 +229,13 @@ fn leave_group() -> sys::Result<()> {
 }
 
 /// Where memory is short, this process and its runners are to be killed, and not the program.
-fn be_first_to_go() {
+fn prefer_oom_kill() {
     const WORST: &[u8] = b"1000";
-    write_to(c"/proc/self/oom_score_adj", WORST);
+    write_file(c"/proc/self/oom_score_adj", WORST);
 }
 
 /// Sets something of this process; not being able to costs just that.
-fn write_to(path: &core::ffi::CStr, value: &[u8]) {
+fn write_file(path: &core::ffi::CStr, value: &[u8]) {
     let path = path.as_ptr() as u64;
     if let Ok(fd) = sys::openat2(k::AT_FDCWD, path, k::O_WRONLY | k::O_CLOEXEC, 0, 0) {
         let args = [fd as u64, value.as_ptr() as u64, value.len() as u64, 0, 0, 0];

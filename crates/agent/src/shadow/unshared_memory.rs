@@ -20,16 +20,16 @@ use crate::sys::{self, Errno};
 use crate::thread_owned::Owned;
 
 /// Bytes of shared memory copied for one shadow.
-const COPY_BYTES: u64 = 64 << 20;
+const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Mappings found at most; a process with more has no shadow.
-const MAPPINGS: usize = 256;
+const MAPPINGS_MAX: usize = 256;
 
 /// Executable mappings that are noted at most; the rest is as if it were data.
-const CODE: usize = 128;
+const CODE_MAPPINGS_MAX: usize = 128;
 
 /// Where the program's code lies, and the stack of the thread that is shadowed.
-pub(super) struct Places {
-    code: [(u64, u64); CODE],
+pub(super) struct CodeAndStack {
+    code: [(u64, u64); CODE_MAPPINGS_MAX],
     count: usize,
     /// First address, and the one behind the last.
     pub stack: (u64, u64),
@@ -37,12 +37,13 @@ pub(super) struct Places {
 
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) });
+static CODE_AND_STACK: Owned<CodeAndStack> =
+    Owned::new(CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) });
 
-impl Places {
+impl CodeAndStack {
     fn note(&mut self, mapping: &Mapping, stack: u64) {
         // (Above the stack, too: a thread's lies below the libraries.)
-        if mapping.executable && mapping.readable && self.count < CODE {
+        if mapping.executable && mapping.readable && self.count < CODE_MAPPINGS_MAX {
             self.code[self.count] = (mapping.start, mapping.end);
             self.count += 1;
         }
@@ -68,21 +69,21 @@ impl Places {
 ///
 /// # Safety
 /// In a shadow, after it; with no other reference to it in use.
-pub(super) unsafe fn places() -> &'static Places {
+pub(super) unsafe fn code_and_stack() -> &'static CodeAndStack {
     // SAFETY: passed on to the caller.
-    unsafe { places_mut() }
+    unsafe { code_and_stack_mut() }
 }
 
 /// # Safety
-/// As for [`places`].
-unsafe fn places_mut() -> &'static mut Places {
+/// As for [`code_and_stack`].
+unsafe fn code_and_stack_mut() -> &'static mut CodeAndStack {
     // SAFETY: passed on to the caller.
-    unsafe { PLACES.get() }
+    unsafe { CODE_AND_STACK.get() }
 }
 
 /// A mapping that does not stay as it is.
 #[derive(Clone, Copy)]
-struct Found {
+struct ReplacedMapping {
     mapping: Mapping,
     /// A shared one is memory, and not a device.
     is_memory: bool,
@@ -91,23 +92,24 @@ struct Found {
 }
 
 /// Finds the mappings that are shared, or of files that no loader has mapped; and notes code and stack.
-fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
+fn find_mappings(stack: u64, found: &mut [ReplacedMapping; MAPPINGS_MAX]) -> sys::Result<usize> {
     // SAFETY: the one thread of a new process.
-    let (places, regions) = unsafe { (places_mut(), lazy_regions::all()) };
+    let (places, regions) = unsafe { (code_and_stack_mut(), lazy_regions::of_this_shadow()) };
     places.count = 0;
-    let mut loaded = [(0, 0); CODE];
+    let mut loaded = [(0, 0); CODE_MAPPINGS_MAX];
     let (mut count, mut programs) = (0, 0);
     process_maps::each::<PATH_MAX>(|mapping, name| {
         places.note(&mapping, stack);
-        if mapping.executable && mapping.inode != 0 && programs < CODE {
+        if mapping.executable && mapping.inode != 0 && programs < CODE_MAPPINGS_MAX {
             loaded[programs] = (mapping.device, mapping.inode);
             programs += 1;
         }
-        let is_worth_it = mapped_pages::is_worth_it(&mapping, name);
-        if mapping.shared || is_worth_it && count < MAPPINGS {
-            let file = if is_worth_it { regions.keep_name(name) } else { None };
-            let is_memory = is_memory(name);
-            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = Found { mapping, is_memory, file };
+        let is_worth_it = mapped_pages::is_worth_making_lazy(&mapping, name);
+        if mapping.shared || is_worth_it && count < MAPPINGS_MAX {
+            let file = if is_worth_it { regions.store_name(name) } else { None };
+            let is_memory = is_memory_name(name);
+            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? =
+                ReplacedMapping { mapping, is_memory, file };
             count += 1;
         }
         Ok(())
@@ -122,15 +124,15 @@ fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
 /// Replaces every shared mapping except the one at `ours`, and what is mapped of large files, in a process whose program has
 /// its stack pointer at `stack`.
 pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
-    let none = Found { mapping: Mapping::default(), is_memory: false, file: None };
-    let mut found = [none; MAPPINGS];
-    let count = find(stack, &mut found)?;
+    let none = ReplacedMapping { mapping: Mapping::default(), is_memory: false, file: None };
+    let mut found = [none; MAPPINGS_MAX];
+    let count = find_mappings(stack, &mut found)?;
     let can_move = runner_faults::can_move();
     let mut copied = 0;
-    for &Found { mapping, is_memory, file } in &found[..count] {
+    for &ReplacedMapping { mapping, is_memory, file } in &found[..count] {
         let Mapping { start, end, readable, shared, .. } = mapping;
         if start == ours
-            || file.is_some_and(|name| mapped_pages::inherit(&mapping, name))
+            || file.is_some_and(|name| mapped_pages::make_inherited_lazy(&mapping, name))
             || !shared
         {
             continue;
@@ -139,11 +141,11 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
         // SAFETY: the program's memory in this process's copy; it is replaced by the same contents
         // or taken away, and the agent keeps nothing in shared memory but `ours`.
         unsafe {
-            if readable && is_memory && can_move && len >= runner_faults::LARGE_BYTES {
+            if readable && is_memory && can_move && len >= runner_faults::MOVED_BYTES_MIN {
                 runner_faults::move_away(start, len)?;
                 continue;
             }
-            if !readable || !is_memory || copied + len > COPY_BYTES {
+            if !readable || !is_memory || copied + len > COPY_BYTES_MAX {
                 sys::replace_with_private(start, len, k::PROT_NONE)?;
                 continue;
             }
@@ -158,7 +160,7 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
 }
 
 /// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
-fn is_memory(name: &[u8]) -> bool {
+fn is_memory_name(name: &[u8]) -> bool {
     const MEMORY: [&[u8]; 3] = [b"/dev/zero", b"/dev/shm/", b"/dev/hugepages/"];
     const OTHERS: [&[u8]; 4] = [b"/dev/", b"/sys/", b"/proc/", b"/dmabuf"];
     let is_in = |places: &[&[u8]]| places.iter().any(|place| name.starts_with(place));
@@ -195,13 +197,14 @@ mod tests {
         ];
         let others =
             ["/dev/uio0", "/sys/bus/pci/x/resource0", "anon_inode:[io_uring]", "socket:[1]", ""];
-        assert!(memory.iter().all(|name| is_memory(name.as_bytes())));
-        assert!(!others.iter().any(|name| is_memory(name.as_bytes())));
+        assert!(memory.iter().all(|name| is_memory_name(name.as_bytes())));
+        assert!(!others.iter().any(|name| is_memory_name(name.as_bytes())));
     }
 
     #[test]
     fn code_and_stack_are_noted() {
-        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        let mut places =
+            CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) };
         found().iter().for_each(|m| places.note(m, 0x7ffc_0002_0ff8));
         assert_eq!(places.stack, (0x7ffc_0000_0000, 0x7ffc_0002_1000));
         let around = [0x40_0fff, 0x40_1000, 0x40_4fff, 0x40_5000].map(|at| places.code_around(at));
@@ -211,7 +214,8 @@ mod tests {
 
     #[test]
     fn libraries_lie_above_the_stack_of_a_thread() {
-        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        let mut places =
+            CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) };
         found().iter().for_each(|m| places.note(m, 0x7f00_aa02_0ff8));
         assert_eq!(places.stack, (0x7f00_aa00_0000, 0x7f00_aa02_1000));
         let around = [0x40_1000, 0x7f00_cc00_1234].map(|at| places.code_around(at));

@@ -60,7 +60,7 @@ pub fn choose_paths() {
             _ => Quick::Before,
         }),
         false => plane::be_quick(|nr| match normal_path(nr) {
-            Quick::Unseen if target_prefetch::target_sees(nr) && targets::samples(nr) => {
+            Quick::Unseen if target_prefetch::target_sees(nr) && targets::may_be_sampled(nr) => {
                 Quick::Sampled
             }
             Quick::Unseen if target_prefetch::target_sees(nr) => Quick::Before,
@@ -102,7 +102,7 @@ fn changes_nothing(call: &Call) -> bool {
 /// Decides about a call from a patched site. None: it must come as a signal, because its frame is
 /// needed.
 pub fn before(call: &Call) -> Option<Verdict> {
-    let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
+    let need_not_ask = || checkpoint::is_speculative() || targets::is_hint_only(call.nr);
     if table_host::has_not_asked()
         || planted_predictions::is_on() && need_not_ask() && planted_predictions::wants()
     {

@@ -198,7 +198,7 @@ impl ReportingPolicy for Speculation {
         match call.nr {
             nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
                 let leaves =
-                    session::get().is_some_and(|session| targets::leave_for(session, call));
+                    session::get().is_some_and(|session| targets::retire_if_needed(session, call));
                 if leaves { ReportingVerdict::Native } else { ReportingVerdict::Report }
             }
             nr::USERFAULTFD => {
@@ -384,7 +384,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
     if predicts_by_itself(session) {
         planted_predictions::start(session)?;
     }
-    targets::be_asked_by_another();
+    targets::set_consulted_by_other_policy();
     plane::set_policy(&POLICY)?;
     if let Some((id, on, mask)) = child_execs::inherited() {
         checkpoint::begin_after_exec((id, on), mask)?;

@@ -26,14 +26,14 @@ pub fn make_natively(call: &Call) -> i64 {
 
 /// True if the target's policy wants to see calls of that number.
 pub fn target_sees(number: u64) -> bool {
-    targets::sees(number) && !targets::has_ended()
+    targets::intercepts(number) && !targets::has_ended()
 }
 
 /// Asks the target's policy about a call that the program is about to make. Returns
 /// [`Verdict::NATIVE`], or the answer if the policy has made the call. The thread's
 /// `depth` is 1: it is inside the agent.
 pub fn ask_target(call: &Call) -> Verdict {
-    match target_sees(call.nr) && !targets::lets_by(call) {
+    match target_sees(call.nr) && !targets::skip_unsampled(call) {
         true => targets::POLICY.before(call),
         false => Verdict::NATIVE,
     }

@@ -9,7 +9,7 @@
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol;
 
-use crate::control_client::{ask, hand_over};
+use crate::control_client::{ask, hand_over_file};
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
@@ -44,7 +44,7 @@ impl Protector {
         };
         let mut result = Ok(());
         if !self.is_kept {
-            self.is_kept = hand_over(session, control_protocol::KEEP, fd);
+            self.is_kept = hand_over_file(session, control_protocol::KEEP, fd);
             result = if self.is_kept { Ok(()) } else { Err(nobody) };
         }
         for (start, end) in pieces {

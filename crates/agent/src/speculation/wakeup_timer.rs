@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use crate::sys;
-use crate::thread_timer::Timer;
+use crate::thread_timer::PokeTimer;
 
 /// Kernel id of the timer plus one; 0 if there is none.
 static TIMER: AtomicU32 = AtomicU32::new(0);
@@ -20,7 +20,7 @@ static TIMER: AtomicU32 = AtomicU32::new(0);
 /// have ended.
 pub fn start(in_ns: u64) -> sys::Result<()> {
     stop();
-    let timer = Timer::of_this_thread(k::CLOCK_MONOTONIC)?;
+    let timer = PokeTimer::of_this_thread(k::CLOCK_MONOTONIC)?;
     timer.set(in_ns)?;
     TIMER.store(timer.0 + 1, Relaxed);
     Ok(())
@@ -29,7 +29,7 @@ pub fn start(in_ns: u64) -> sys::Result<()> {
 /// Cancels the timer.
 pub fn stop() {
     if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
-        Timer(timer).delete();
+        PokeTimer(timer).delete();
     }
 }
 

@@ -40,7 +40,7 @@ pub fn each(
         let mut at = mapping.start;
         while mapping.writable && !is_ours(mapping.start) && at < mapping.end {
             // Memory of the agent may be part of one mapping with memory of the program.
-            let owned = session.owned_from(at, mapping.end);
+            let owned = session.first_owned(at, mapping.end);
             let (end, next) =
                 owned.map_or((mapping.end, mapping.end), |owned| (owned.start, owned.end));
             if at < end {

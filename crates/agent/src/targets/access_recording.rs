@@ -1,12 +1,12 @@
 //! Telling the supervisor what this process reads, each thing once, for the memory of earlier runs.
 //!
-//! Only where the session asks for it (`abi::config::tell`). It costs a message for each thing that is
+//! Only where the session asks for it (`abi::config::record_access`). It costs a message for each thing that is
 //! read for the first time, and the process joins the session for it before it has stalled. The hint
 //! log remembers what has been told, by keys of their own: an entry that was pushed out costs a
 //! message, which the supervisor finds to be no news.
 //!
 //! Invariant: the target waits for nobody but where all is to be told, and then not longer than
-//! [`PATIENCE_US`] before it goes on and counts what it could not tell; nor again before there is room.
+//! [`ROOM_PATIENCE_US`] before it goes on and counts what it could not tell; nor again before there is room.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use runahead_abi::hint_record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
-use super::path_argument::is_link;
+use super::path_argument::reads_link;
 use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
@@ -28,14 +28,14 @@ use crate::sys::{self, Fd, nr};
 
 /// Where not all is to be told, a process has to make so many accesses before it joins for it: most are
 /// short, and to join costs some tenths of a millisecond.
-const LONG: u32 = 64;
+const ACCESSES_BEFORE_JOIN: u32 = 64;
 /// How long room for a record is waited for, in microseconds, and how often it is looked for.
-const PATIENCE_US: u64 = 100_000;
-const NAP_US: u64 = 100;
+const ROOM_PATIENCE_US: u64 = 100_000;
+const ROOM_CHECK_US: u64 = 100;
 
 impl Target {
     /// Accesses are to be told.
-    pub(super) fn tells(&self, session: &Session) -> bool {
+    pub(super) fn records_accesses(&self, session: &Session) -> bool {
         match session.config.tell {
             tell::NOTHING => false,
             tell::WHILE_SLOW => session.slow_devices().is_any_slow(ticks),
@@ -44,14 +44,14 @@ impl Target {
     }
 
     /// Before something is told. False: it is not to be, or cannot.
-    fn may_tell(&self, session: &'static Session) -> bool {
-        if !self.tells(session) {
+    fn may_record(&self, session: &'static Session) -> bool {
+        if !self.records_accesses(session) {
             return false;
         }
         if !session.is_joined()
             && (session.config.tell == tell::ALL
-                || !self.pace.waits_are_short()
-                    && self.untold.fetch_add(1, Relaxed) >= LONG
+                || !self.stall_probing.waits_are_short()
+                    && self.accesses_before_join.fetch_add(1, Relaxed) >= ACCESSES_BEFORE_JOIN
                     && !plane::has_threads())
         {
             self.join(session);
@@ -60,52 +60,52 @@ impl Target {
     }
 
     /// Something was opened by `path`, which the kernel has read.
-    pub(super) fn tell_open(&self, session: &'static Session, call: &Call, dir: Fd, path: &[u8]) {
+    pub(super) fn record_open(&self, session: &'static Session, call: &Call, dir: Fd, path: &[u8]) {
         let flags = match call.nr {
             nr::OPEN => call.args[1],
             nr::OPENAT => call.args[2],
             _ => 0,
         };
         let nofollow = if flags as u32 & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
-        self.tell_name(session, (dir, path), HintKind::Lookup, nofollow);
+        self.record_name(session, (dir, path), HintKind::Lookup, nofollow);
     }
 
     /// A name was looked up, or a link read, by a call that has read its path.
-    pub(super) fn tell_look(
+    pub(super) fn record_lookup(
         &self,
         session: &'static Session,
         call: &Call,
         named: (Fd, &[u8]),
         follow: bool,
     ) {
-        let (kind, flags) = match (is_link(call), follow) {
+        let (kind, flags) = match (reads_link(call), follow) {
             (false, true) => (HintKind::Lookup, 0),
             (false, false) => (HintKind::Lookup, NO_FOLLOW),
             (true, _) => (HintKind::Link, NO_FOLLOW),
         };
-        self.tell_name(session, named, kind, flags);
+        self.record_name(session, named, kind, flags);
     }
 
     /// A program is about to be executed. (A thread that is `lent` cannot join: it is another process,
     /// whose memory is its parent's.)
-    pub(super) fn tell_exec(&self, session: &'static Session, dir: Fd, path: &[u8], lent: bool) {
+    pub(super) fn record_exec(&self, session: &'static Session, dir: Fd, path: &[u8], lent: bool) {
         if !lent || session.is_joined() {
-            self.tell_name(session, (dir, path), HintKind::Program, 0);
+            self.record_name(session, (dir, path), HintKind::Program, 0);
         }
     }
 
-    fn tell_name(
+    fn record_name(
         &self,
         session: &'static Session,
         (dir, path): (Fd, &[u8]),
         kind: HintKind,
         flags: u32,
     ) {
-        if path.is_empty() || path_text::is_made_up(path) || !self.may_tell(session) {
+        if path.is_empty() || path_text::is_made_up(path) || !self.may_record(session) {
             return;
         }
-        let object = self.identity(session, dir, path);
-        if !is_news(session, object.told(kind as u32 | flags << 8)) {
+        let object = self.path_identity(session, dir, path);
+        if !mark_recorded(session, object.told(kind as u32 | flags << 8)) {
             return;
         }
         let mut text = [0u8; PATH_MAX + 1];
@@ -114,45 +114,45 @@ impl Target {
             _ => path_text::directory(dir, &mut text)
                 .and_then(|len| path_text::append(&mut text, len, path)),
         };
-        self.tell(session, whole.map(|len| &text[..len]), (kind, object, flags), (0, 0));
+        self.record_access(session, whole.map(|len| &text[..len]), (kind, object, flags), (0, 0));
     }
 
     /// The entries of the directory `fd` were read.
-    pub(super) fn tell_listing(&self, session: &'static Session, fd: Fd) {
-        if !self.may_tell(session) {
+    pub(super) fn record_listing(&self, session: &'static Session, fd: Fd) {
+        if !self.may_record(session) {
             return;
         }
         let object = NAMES.identity(fd);
-        if is_news(session, object.told(HintKind::Listing as u32)) {
-            self.tell_fd(session, fd, (HintKind::Listing, object, 0), (0, 0));
+        if mark_recorded(session, object.told(HintKind::Listing as u32)) {
+            self.record_fd(session, fd, (HintKind::Listing, object, 0), (0, 0));
         }
     }
 
     /// `len` bytes of `fd` were read, or, if the `flags` say so, mapped.
-    pub(super) fn tell_data(
+    pub(super) fn record_data(
         &self,
         session: &'static Session,
         fd: Fd,
         (offset, len): (u64, u64),
         flags: u32,
     ) {
-        if len == 0 || !self.may_tell(session) {
+        if len == 0 || !self.may_record(session) {
             return;
         }
         let object = NAMES.identity(fd);
         let (first, last) = (offset / BLOCK_BYTES, offset.saturating_add(len - 1) / BLOCK_BYTES);
         let mut news = false;
         for block in first..=last {
-            news |= is_news(session, object.told_block(block));
+            news |= mark_recorded(session, object.told_block(block));
         }
         if news {
             let range = (first * BLOCK_BYTES, (last - first + 1) * BLOCK_BYTES);
-            self.tell_fd(session, fd, (HintKind::Data, object, flags), range);
+            self.record_fd(session, fd, (HintKind::Data, object, flags), range);
         }
     }
 
     /// A transfer that is made as it stands; the offset is where `offset_at` points to, if anywhere.
-    pub(super) fn tell_transfer(
+    pub(super) fn record_transfer(
         &self,
         session: &'static Session,
         source: Fd,
@@ -160,27 +160,32 @@ impl Target {
         len: u64,
     ) {
         const BYTES: u64 = 8 << 20;
-        if self.tells(session)
+        if self.records_accesses(session)
             && offset_at != 0
             && let Ok(offset) = sys::copy_in::<u64>(offset_at)
             && offset <= i64::MAX as u64
             && crate::descriptor_names::is_regular(source)
         {
-            self.tell_data(session, source, (offset, len.min(BYTES)), 0);
+            self.record_data(session, source, (offset, len.min(BYTES)), 0);
         }
     }
 
     /// A vectored read that is made as it stands. How much it reads is not looked at.
-    pub(super) fn tell_vector(&self, session: &'static Session, call: &Call, at: Option<u64>) {
+    pub(super) fn record_vector_read(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        at: Option<u64>,
+    ) {
         let fd = call.fd(0);
-        if self.tells(session) && crate::descriptor_names::is_regular(fd) {
+        if self.records_accesses(session) && crate::descriptor_names::is_regular(fd) {
             let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok());
             let offset = offset.filter(|&offset| offset <= i64::MAX as u64);
-            offset.into_iter().for_each(|at| self.tell_data(session, fd, (at, BLOCK_BYTES), 0));
+            offset.into_iter().for_each(|at| self.record_data(session, fd, (at, BLOCK_BYTES), 0));
         }
     }
 
-    fn tell_fd(
+    fn record_fd(
         &self,
         session: &'static Session,
         fd: Fd,
@@ -189,11 +194,11 @@ impl Target {
     ) {
         let mut text = [0u8; PATH_MAX + 1];
         let len = path_text::directory(fd, &mut text);
-        self.tell(session, len.map(|len| &text[..len]), what, range);
+        self.record_access(session, len.map(|len| &text[..len]), what, range);
     }
 
     /// What has no name that can be opened again is not told.
-    fn tell(
+    fn record_access(
         &self,
         session: &'static Session,
         path: Option<&[u8]>,
@@ -208,18 +213,19 @@ impl Target {
         // A handler that ran while the ring is held, and did not come back, would keep it for ever.
         let mask = signal_block::begin();
         let put = || {
-            self.sending.try_with(|()| hint_sender::send(shared, 0, position, &hint)) == Some(true)
+            self.ring_lock.try_with(|()| hint_sender::send(shared, 0, position, &hint))
+                == Some(true)
         };
         let mut sent = put();
         if session.config.tell == tell::ALL {
             // By the clock: where many want a processor, a nap takes milliseconds.
-            let give_up_at = ticks() + PATIENCE_US * session.config.ticks_per_us;
-            while !sent && ticks() < give_up_at && !self.falls_behind.load(Relaxed) {
-                sys::sleep_us(NAP_US);
+            let give_up_at = ticks() + ROOM_PATIENCE_US * session.config.ticks_per_us;
+            while !sent && ticks() < give_up_at && !self.recording_falls_behind.load(Relaxed) {
+                sys::sleep_us(ROOM_CHECK_US);
                 sent = put();
             }
-            if sent == self.falls_behind.load(Relaxed) {
-                self.falls_behind.store(!sent, Relaxed);
+            if sent == self.recording_falls_behind.load(Relaxed) {
+                self.recording_falls_behind.store(!sent, Relaxed);
             }
             if !sent {
                 shared.control.untold.fetch_add(1, Relaxed);
@@ -230,7 +236,7 @@ impl Target {
 }
 
 /// Whether `key` was not told yet; from now on it was.
-fn is_news(session: &Session, key: Identity) -> bool {
+fn mark_recorded(session: &Session, key: Identity) -> bool {
     let log = &session.shared().log;
     let news = log.state(key) == HintState::Absent;
     if news {

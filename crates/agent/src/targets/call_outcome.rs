@@ -17,7 +17,7 @@ pub(super) enum Outcome {
 
 /// Which process returns from a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum SyncSide {
     /// The target, which goes on to wait for its data.
     Target,
     /// A runner of the shadow, sandboxed, at the same point.
@@ -30,7 +30,7 @@ pub(super) struct Stall<'a> {
     pub piece: Piece,
     pub hint: Hint<'a>,
     /// Where in a file the wait begins.
-    pub at: u64,
+    pub wait_offset: u64,
     /// The object's name is `path` seen from `dir`; empty: the object is `dir` itself.
     pub dir: Fd,
     pub path: &'a [u8],
@@ -38,7 +38,7 @@ pub(super) struct Stall<'a> {
 
 impl Stall<'_> {
     /// What the log is to know of what is asked for, which may be more than is waited for.
-    pub(super) fn asked(&self, offset: u64, length: u64) -> Piece {
+    pub(super) fn demanded_piece(&self, offset: u64, length: u64) -> Piece {
         let Hint { kind, object, .. } = self.hint;
         if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }
     }

@@ -9,40 +9,43 @@ use crate::sys;
 
 /// What the threads of a process do at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Crowd {
+pub(super) struct Concurrency {
     /// So many wait for storage at once.
-    pub wait: u32,
+    pub waiting_threads: u32,
     /// Processors that they keep busy, in 1,024ths of one; at most one.
-    pub busy: u32,
+    pub busy_processors: u32,
 }
 
-impl Crowd {
+impl Concurrency {
     /// What the supervisor says of all processes of the session, and of the machine's processors.
     pub(super) fn of_session(control: &Control) -> Self {
         let wait = control.session_waits.load(Relaxed);
-        Crowd { wait, busy: control.session_busy.load(Relaxed) }
+        Concurrency { waiting_threads: wait, busy_processors: control.session_busy.load(Relaxed) }
     }
 
-    /// The process among `others`.
-    pub(super) fn among(self, others: Self) -> Self {
-        match others.wait > self.wait {
+    /// The process among `watched`.
+    pub(super) fn combined_with(self, others: Self) -> Self {
+        match others.waiting_threads > self.waiting_threads {
             // What a process does by itself it does not do while it waits; what others do they do meanwhile.
-            true => Crowd { wait: others.wait, busy: self.busy.max(others.busy) },
+            true => Concurrency {
+                waiting_threads: others.waiting_threads,
+                busy_processors: self.busy_processors.max(others.busy_processors),
+            },
             false => self,
         }
     }
 }
 
 /// Tells it from what is counted anyway.
-pub(super) struct Watch {
+pub(super) struct ConcurrencyMeter {
     /// At the last look.
-    before: Moment,
-    usual: Crowd,
+    previous: ProcessTotals,
+    latest: Concurrency,
 }
 
 /// All in ticks.
 #[derive(Clone, Copy)]
-struct Moment {
+struct ProcessTotals {
     at: u64,
     /// What threads have waited for storage so far.
     waited: u64,
@@ -50,35 +53,41 @@ struct Moment {
     used: u64,
 }
 
-impl Watch {
+impl ConcurrencyMeter {
     /// How far looks are apart, in microseconds: some waits.
-    const EVERY_US: u64 = 20_000;
+    const INTERVAL_US: u64 = 20_000;
 
     pub(super) const fn new() -> Self {
-        let before = Moment { at: 0, waited: 0, used: 0 };
-        Watch { before, usual: Crowd { wait: 0, busy: 0 } }
+        let before = ProcessTotals { at: 0, waited: 0, used: 0 };
+        ConcurrencyMeter {
+            previous: before,
+            latest: Concurrency { waiting_threads: 0, busy_processors: 0 },
+        }
     }
 
     /// At `at`, when threads have waited `waited` ticks together: a look, if it is time for one.
-    pub(super) fn look(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
-        if at.wrapping_sub(self.before.at) >= Self::EVERY_US * ticks_per_us {
+    pub(super) fn sample(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
+        if at.wrapping_sub(self.previous.at) >= Self::INTERVAL_US * ticks_per_us {
             let used = sys::cpu_us() * ticks_per_us;
-            self.pass(Moment { at, waited, used });
+            self.advance(ProcessTotals { at, waited, used });
         }
     }
 
     /// As it was of late.
-    pub(super) fn usual(&self) -> Crowd {
-        self.usual
+    pub(super) fn current(&self) -> Concurrency {
+        self.latest
     }
 
-    fn pass(&mut self, now: Moment) {
-        let before = core::mem::replace(&mut self.before, now);
+    fn advance(&mut self, now: ProcessTotals) {
+        let before = core::mem::replace(&mut self.previous, now);
         let passed = now.at.wrapping_sub(before.at).max(1);
         let waits = now.waited.saturating_sub(before.waited);
         let used = now.used.saturating_sub(before.used).min(passed);
         let wait = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
-        self.usual = Crowd { wait, busy: (used.saturating_mul(1024) / passed) as u32 };
+        self.latest = Concurrency {
+            waiting_threads: wait,
+            busy_processors: (used.saturating_mul(1024) / passed) as u32,
+        };
     }
 }
 
@@ -88,22 +97,34 @@ mod tests {
 
     #[test]
     fn a_process_of_many_counts_as_one_of_them() {
-        let alone = Crowd { wait: 1, busy: 100 };
-        assert_eq!(alone.among(Crowd { wait: 1, busy: 900 }), alone);
-        assert_eq!(alone.among(Crowd { wait: 8, busy: 500 }), Crowd { wait: 8, busy: 500 });
-        assert_eq!(alone.among(Crowd { wait: 8, busy: 10 }), Crowd { wait: 8, busy: 100 });
-        assert_eq!(Crowd { wait: 8, busy: 1 }.among(alone), Crowd { wait: 8, busy: 1 });
+        let alone = Concurrency { waiting_threads: 1, busy_processors: 100 };
+        assert_eq!(
+            alone.combined_with(Concurrency { waiting_threads: 1, busy_processors: 900 }),
+            alone
+        );
+        assert_eq!(
+            alone.combined_with(Concurrency { waiting_threads: 8, busy_processors: 500 }),
+            Concurrency { waiting_threads: 8, busy_processors: 500 }
+        );
+        assert_eq!(
+            alone.combined_with(Concurrency { waiting_threads: 8, busy_processors: 10 }),
+            Concurrency { waiting_threads: 8, busy_processors: 100 }
+        );
+        assert_eq!(
+            Concurrency { waiting_threads: 8, busy_processors: 1 }.combined_with(alone),
+            Concurrency { waiting_threads: 8, busy_processors: 1 }
+        );
     }
 
     #[test]
     fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {
-        let mut watch = Watch::new();
-        let mut now = Moment { at: 0, waited: 0, used: 0 };
+        let mut watch = ConcurrencyMeter::new();
+        let mut now = ProcessTotals { at: 0, waited: 0, used: 0 };
         let mut pass = |passed: u64, waited: u64, used: u64| {
-            let Moment { at, waited: before, used: so_far } = now;
-            now = Moment { at: at + passed, waited: before + waited, used: so_far + used };
-            watch.pass(now);
-            (watch.usual.wait, watch.usual.busy)
+            let ProcessTotals { at, waited: before, used: so_far } = now;
+            now = ProcessTotals { at: at + passed, waited: before + waited, used: so_far + used };
+            watch.advance(now);
+            (watch.latest.waiting_threads, watch.latest.busy_processors)
         };
         assert_eq!(pass(1_000, 875, 125), (1, 128), "one thread");
         assert_eq!(pass(1_000, 4_000, 2_000), (4, 1024), "a pool on two processors");

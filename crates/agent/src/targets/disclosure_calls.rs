@@ -21,7 +21,7 @@ use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC}
 
 use super::Target;
 use super::call_outcome::Outcome;
-use crate::descriptor_names::{NAMES, TRACKED};
+use crate::descriptor_names::{NAMES, TRACKED_DESCRIPTORS};
 use crate::hint_sender::{self, Hint};
 use crate::path_text::{self, PathBuf};
 use crate::plane::{self, Call, signal_block};
@@ -29,33 +29,33 @@ use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, PAGE, nr};
 
 /// Bytes of one disclosure that are looked at.
-const MOST_BYTES: u64 = 1 << 30;
+const DISCLOSURE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of which it is asked whether they are in memory: that takes time, too.
-const ASKED_BYTES: u64 = 8 << 20;
+const RESIDENCY_BYTES_MAX: u64 = 8 << 20;
 /// Hints that may wait in the prefetcher, which refuses a process's at some 50,000.
 const QUEUED_MAX: u32 = 1 << 15;
 /// Disclosures remembered; a power of two.
 const RECENT: usize = 512;
 /// How often the ring, if it is taken or full, is looked at again, and at which of them a pause begins,
 /// in microseconds: 5 ms in all.
-const TRIES: u32 = 116;
-const YIELDS: u32 = 16;
-const PAUSE_US: u64 = 50;
+const RING_TRIES: u32 = 116;
+const RING_YIELDS: u32 = 16;
+const RING_PAUSE_US: u64 = 50;
 
 /// What is remembered of disclosures.
-pub(super) struct Disclosed {
+pub(super) struct DisclosureState {
     /// The run that they are hints of.
     run: AtomicU32,
     /// Before which access of the target the last was expected.
     position: AtomicU64,
     /// The ring is waited for: not again before it was to be had.
-    is_patient: AtomicBool,
+    may_pause: AtomicBool,
     /// What the last ones said, mixed.
     recent: [AtomicU64; RECENT],
 }
 
 /// A part of a file.
-struct Wanted<'a> {
+struct Disclosure<'a> {
     object: Identity,
     path: &'a [u8],
     /// The file will be opened.
@@ -65,29 +65,29 @@ struct Wanted<'a> {
     end: Option<u64>,
 }
 
-impl Disclosed {
+impl DisclosureState {
     pub(super) const fn new() -> Self {
-        Disclosed {
+        DisclosureState {
             run: AtomicU32::new(DISCLOSED),
             position: AtomicU64::new(0),
-            is_patient: AtomicBool::new(true),
+            may_pause: AtomicBool::new(true),
             recent: [const { AtomicU64::new(0) }; RECENT],
         }
     }
 
     pub(super) fn start_in_child(&self) {
-        self.is_patient.store(true, Relaxed);
-        self.begin(DISCLOSED);
+        self.may_pause.store(true, Relaxed);
+        self.reset(DISCLOSED);
     }
 
-    fn begin(&self, run: u32) {
+    fn reset(&self, run: u32) {
         self.run.store(run, Relaxed);
         self.position.store(0, Relaxed);
         self.recent.iter().for_each(|mixed| mixed.store(0, Relaxed));
     }
 
     /// Whether this was disclosed of late; it is from now on.
-    fn is_repeated(&self, wanted: &Wanted<'_>) -> bool {
+    fn is_repeated(&self, wanted: &Disclosure<'_>) -> bool {
         let mixed = wanted.object.chunk(ChunkIndex(wanted.start));
         let mixed = mixed.chunk(ChunkIndex(wanted.end.unwrap_or(u64::MAX))).raw();
         self.recent[mixed as usize % RECENT].swap(mixed, Relaxed) == mixed
@@ -104,7 +104,7 @@ impl Target {
         let taken = match what {
             DISCLOSE_FD => self.disclose_fd(session, subject as u32 as Fd, offset, length),
             DISCLOSE_PATH => self.disclose_path(session, subject, offset, length),
-            CANCEL_ALL => self.cancel_disclosed(session),
+            CANCEL_ALL => self.cancel_disclosures(session),
             // The kernel refuses that.
             _ => return Outcome::Native,
         };
@@ -113,20 +113,25 @@ impl Target {
 
     fn disclose_fd(&self, session: &'static Session, fd: Fd, offset: u64, length: u64) -> bool {
         let Some(size) = regular_size(fd) else { return false };
-        let length = if length == 0 { MOST_BYTES } else { length.min(MOST_BYTES) };
+        let length =
+            if length == 0 { DISCLOSURE_BYTES_MAX } else { length.min(DISCLOSURE_BYTES_MAX) };
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
             return false;
         }
         let (start, end) = (offset / PAGE * PAGE, end.next_multiple_of(PAGE).min(size));
-        if end - start <= ASKED_BYTES && sys::is_cached(fd, start, end - start) == Ok(true) {
+        if end - start <= RESIDENCY_BYTES_MAX && sys::is_cached(fd, start, end - start) == Ok(true)
+        {
             return true;
         }
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = path_text::directory(fd, &mut text) else { return false };
         let object = NAMES.identity(fd);
         let path = &text[..len];
-        self.pass_on(session, &Wanted { object, path, by_name: false, start, end: Some(end) })
+        self.send_disclosure(
+            session,
+            &Disclosure { object, path, by_name: false, start, end: Some(end) },
+        )
     }
 
     fn disclose_path(&self, session: &'static Session, at: u64, offset: u64, length: u64) -> bool {
@@ -136,20 +141,21 @@ impl Target {
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = absolute(given, &mut text) else { return false };
         // No file is so long that something of it could be left to be read.
-        if offset > i64::MAX as u64 - 2 * MOST_BYTES {
+        if offset > i64::MAX as u64 - 2 * DISCLOSURE_BYTES_MAX {
             return false;
         }
         let start = offset / PAGE * PAGE;
-        let end =
-            (1..=MOST_BYTES).contains(&length).then(|| (offset + length).next_multiple_of(PAGE));
-        let object = self.identity(session, AT_FDCWD, given);
+        let end = (1..=DISCLOSURE_BYTES_MAX)
+            .contains(&length)
+            .then(|| (offset + length).next_multiple_of(PAGE));
+        let object = self.path_identity(session, AT_FDCWD, given);
         let path = &text[..len];
-        self.pass_on(session, &Wanted { object, path, by_name: true, start, end })
+        self.send_disclosure(session, &Disclosure { object, path, by_name: true, start, end })
     }
 
     /// Sends a hint, and enters what it is for into the log. False if that cannot be done now.
-    fn pass_on(&self, session: &'static Session, wanted: &Wanted<'_>) -> bool {
-        if path_text::is_made_up(wanted.path) || !self.is_heard(session) {
+    fn send_disclosure(&self, session: &'static Session, wanted: &Disclosure<'_>) -> bool {
+        if path_text::is_made_up(wanted.path) || !self.ensure_joined(session) {
             return false;
         }
         let shared = session.shared();
@@ -160,14 +166,14 @@ impl Target {
             return false;
         }
         // The calls to come are to be seen, so that what they use is counted.
-        self.wake();
-        self.pace.used();
-        self.with_room(shared, wanted.path.len(), || self.send_disclosed(shared, wanted))
+        self.leave_sampling();
+        self.stall_probing.note_use();
+        self.with_ring_room(shared, wanted.path.len(), || self.push_disclosure(shared, wanted))
     }
 
     /// With the ring ours, and room in it.
-    fn send_disclosed(&self, shared: &Shared, wanted: &Wanted<'_>) {
-        let run = self.disclosed.run.load(Relaxed);
+    fn push_disclosure(&self, shared: &Shared, wanted: &Disclosure<'_>) {
+        let run = self.disclosures.run.load(Relaxed);
         let end = wanted.end.unwrap_or((wanted.start + 1).next_multiple_of(CHUNK_BYTES));
         let length = end - wanted.start;
         let pieces = wanted.object.pieces(wanted.start, length);
@@ -175,53 +181,53 @@ impl Target {
         for piece in pieces.chain(wanted.by_name.then_some(wanted.object.into())) {
             news += u64::from(shared.log.disclose(piece, run));
         }
-        if self.disclosed.is_repeated(wanted) && news == 0 {
+        if self.disclosures.is_repeated(wanted) && news == 0 {
             return;
         }
         shared.control.hints_issued.fetch_add(news, Relaxed);
         // What is disclosed is taken to come in this order, and each to be one access.
         let accesses = shared.control.accesses.load(Relaxed);
-        let position = self.disclosed.position.load(Relaxed).max(accesses) + 1;
-        self.disclosed.position.store(position, Relaxed);
+        let position = self.disclosures.position.load(Relaxed).max(accesses) + 1;
+        self.disclosures.position.store(position, Relaxed);
         let flags = DISCLOSURE | if wanted.end.is_none() { LENGTH_UNKNOWN } else { 0 };
         let (object, offset, path) = (wanted.object, wanted.start, wanted.path);
         let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
         hint_sender::send(shared, run, position, &hint);
     }
 
-    fn cancel_disclosed(&self, session: &'static Session) -> bool {
+    fn cancel_disclosures(&self, session: &'static Session) -> bool {
         if !session.is_joined() {
             // Nothing was disclosed; it would be heard unless that was refused.
             return !self.tried_to_join.load(Relaxed);
         }
         let shared = session.shared();
         let path = b"/";
-        self.with_room(shared, path.len(), || {
-            let run = self.disclosed.run.load(Relaxed);
+        self.with_ring_room(shared, path.len(), || {
+            let run = self.disclosures.run.load(Relaxed);
             let object = Identity::ROOT;
             let kind = HintKind::Cancel;
             hint_sender::send(shared, run, 0, &Hint::whole(kind, object, 0, path));
-            self.disclosed.begin(run.checked_add(1).unwrap_or(DISCLOSED));
+            self.disclosures.reset(run.checked_add(1).unwrap_or(DISCLOSED));
         })
     }
 
     /// The first disclosure makes the process known to the supervisor.
-    fn is_heard(&self, session: &'static Session) -> bool {
+    fn ensure_joined(&self, session: &'static Session) -> bool {
         self.join(session);
         // Another thread may just be at it.
-        session.is_joined() || plane::has_threads() && self.patiently(|| session.is_joined())
+        session.is_joined() || plane::has_threads() && self.retry(|| session.is_joined())
     }
 
     /// Does `work` with the ring ours and room for a record with `path` bytes of path. A ring has one
     /// writer; it is held for a microsecond at a time, and the supervisor empties it every 150 or so.
     /// False if it is not to be had.
-    fn with_room(&self, shared: &Shared, path: usize, work: impl Fn()) -> bool {
+    fn with_ring_room(&self, shared: &Shared, path: usize, work: impl Fn()) -> bool {
         let len = size_of::<Header>() + path;
         let ring = shared.ring(0);
         // A handler that jumped out of here would keep it for ever.
         let mask = signal_block::begin();
-        let done = self.patiently(|| {
-            let had = self.sending.try_with(|()| {
+        let done = self.retry(|| {
+            let had = self.ring_lock.try_with(|()| {
                 let has_room = ring.has_room(len);
                 if has_room {
                     work();
@@ -236,21 +242,21 @@ impl Target {
 
     /// Tries until it is done, for 5 ms at most; once that was in vain, without pauses until it is done
     /// again: a supervisor that does not come is not waited for each time.
-    fn patiently(&self, mut attempt: impl FnMut() -> bool) -> bool {
-        let is_patient = &self.disclosed.is_patient;
-        let tries = if is_patient.load(Relaxed) { TRIES } else { YIELDS };
+    fn retry(&self, mut attempt: impl FnMut() -> bool) -> bool {
+        let is_patient = &self.disclosures.may_pause;
+        let tries = if is_patient.load(Relaxed) { RING_TRIES } else { RING_YIELDS };
         for n in 0..tries {
             if attempt() {
-                if tries < TRIES {
+                if tries < RING_TRIES {
                     is_patient.store(true, Relaxed);
                 }
                 return true;
             }
-            if n < YIELDS {
+            if n < RING_YIELDS {
                 // SAFETY: sched_yield(2) takes no arguments.
                 let _ = unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) };
             } else {
-                sys::sleep_us(PAUSE_US);
+                sys::sleep_us(RING_PAUSE_US);
             }
         }
         is_patient.store(false, Relaxed);
@@ -261,7 +267,7 @@ impl Target {
 /// How long the file is that `fd` is open for, if it is a regular one whose reads the kernel caches.
 fn regular_size(fd: Fd) -> Option<u64> {
     // Of others the names are not known.
-    (0..TRACKED as Fd).contains(&fd).then_some(())?;
+    (0..TRACKED_DESCRIPTORS as Fd).contains(&fd).then_some(())?;
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let is_regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
     let flags = sys::status_flags(fd).ok()? as u32;
@@ -314,26 +320,31 @@ mod tests {
         let target = &super::super::TARGET;
         let tries = |answer_at: Option<u32>| {
             let mut tries = 0;
-            target.patiently(|| {
+            target.retry(|| {
                 tries += 1;
                 Some(tries) == answer_at
             });
             tries
         };
-        assert_eq!(tries(None), TRIES);
-        assert_eq!(tries(None), YIELDS, "and then not again");
+        assert_eq!(tries(None), RING_TRIES);
+        assert_eq!(tries(None), RING_YIELDS, "and then not again");
         assert_eq!(tries(Some(1)), 1);
         assert_eq!(tries(Some(20)), 20, "until it has come");
     }
 
     #[test]
     fn what_was_said_of_late_is_known_until_it_is_taken_back() {
-        let disclosed = Disclosed::new();
-        let of =
-            |start, end| Wanted { object: Identity::ROOT, path: b"/", by_name: false, start, end };
+        let disclosed = DisclosureState::new();
+        let of = |start, end| Disclosure {
+            object: Identity::ROOT,
+            path: b"/",
+            by_name: false,
+            start,
+            end,
+        };
         assert!(!disclosed.is_repeated(&of(0, None)) && disclosed.is_repeated(&of(0, None)));
         assert!(!disclosed.is_repeated(&of(0, Some(4096))));
-        disclosed.begin(DISCLOSED + 1);
+        disclosed.reset(DISCLOSED + 1);
         assert!(!disclosed.is_repeated(&of(0, None)));
     }
 }

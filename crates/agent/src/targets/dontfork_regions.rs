@@ -21,18 +21,18 @@ use crate::session;
 use crate::sys;
 
 /// Ranges that are remembered; without more, a shadow ends where it misses one.
-const RANGES: usize = 1024;
+const RANGES_MAX: usize = 1024;
 
 /// See the module's text.
-pub(super) struct Unforked {
+pub(super) struct DontforkRegions {
     /// There is, or was, memory that forks are not to copy.
-    any: AtomicBool,
+    has_any: AtomicBool,
     ranges: Lock<Ranges>,
 }
 
 /// Disjoint, in no order: first address and end.
 struct Ranges {
-    list: [(u64, u64); RANGES],
+    list: [(u64, u64); RANGES_MAX],
     len: usize,
 }
 
@@ -80,10 +80,10 @@ impl Ranges {
     }
 }
 
-impl Unforked {
+impl DontforkRegions {
     pub(super) const fn new() -> Self {
-        let ranges = Ranges { list: [(0, 0); RANGES], len: 0 };
-        Unforked { any: AtomicBool::new(false), ranges: Lock::new(ranges) }
+        let ranges = Ranges { list: [(0, 0); RANGES_MAX], len: 0 };
+        DontforkRegions { has_any: AtomicBool::new(false), ranges: Lock::new(ranges) }
     }
 
     /// A forked child has none of that memory, and none of our locks' holders.
@@ -93,24 +93,24 @@ impl Unforked {
     }
 
     /// A fork is to copy all of the ranges. Signals are blocked.
-    pub(super) fn lend(&self) {
+    pub(super) fn allow_forks(&self) {
         self.advise(k::MADV_DOFORK);
     }
 
     /// The fork that was to copy the ranges has been made.
-    pub(super) fn take_back(&self) {
+    pub(super) fn forbid_forks(&self) {
         self.advise(k::MADV_DONTFORK);
     }
 
     fn advise(&self, advice: u32) {
-        if self.any.load(Relaxed) {
+        if self.has_any.load(Relaxed) {
             self.ranges.with(|ranges| ranges.advise(advice));
         }
     }
 }
 
 /// The whole pages of a range, as the kernel takes them.
-fn pages(at: u64, len: u64) -> (u64, u64) {
+fn page_bounds(at: u64, len: u64) -> (u64, u64) {
     (at & !4095, at.saturating_add(len).next_multiple_of(4096))
 }
 
@@ -125,10 +125,10 @@ impl Target {
             k::MADV_DOFORK => false,
             _ => return Outcome::Native,
         };
-        self.unforked.any.store(true, Relaxed);
-        let (start, end) = pages(at, len);
-        let ret = with_signals_waiting(|| {
-            self.unforked.ranges.with(|ranges| {
+        self.dontfork.has_any.store(true, Relaxed);
+        let (start, end) = page_bounds(at, len);
+        let ret = with_signals_blocked(|| {
+            self.dontfork.ranges.with(|ranges| {
                 let ret = call.perform();
                 ranges.forget(start, end);
                 if ret == 0 && dont {
@@ -142,15 +142,15 @@ impl Target {
 
     /// Memory from `at` is about to be no longer what it was.
     pub(super) fn forget_memory(&self, at: u64, len: u64) {
-        if self.unforked.any.load(Relaxed) {
-            let (start, end) = pages(at, len);
-            with_signals_waiting(|| self.unforked.ranges.with(|ranges| ranges.forget(start, end)));
+        if self.dontfork.has_any.load(Relaxed) {
+            let (start, end) = page_bounds(at, len);
+            with_signals_blocked(|| self.dontfork.ranges.with(|ranges| ranges.forget(start, end)));
         }
     }
 
     /// A mapping that brings no file into memory.
-    pub(super) fn map_anything(&self, call: &Call) -> Outcome {
-        if !self.unforked.any.load(Relaxed) {
+    pub(super) fn map_native(&self, call: &Call) -> Outcome {
+        if !self.dontfork.has_any.load(Relaxed) {
             return Outcome::Native;
         }
         let [at, len, _, flags, ..] = call.args;
@@ -167,7 +167,7 @@ impl Target {
 }
 
 /// A handler that jumps away must not leave the lock held.
-fn with_signals_waiting<T>(work: impl FnOnce() -> T) -> T {
+fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     let mask = signal_block::begin();
     let result = work();
     signal_block::end(mask);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn after(steps: &[(bool, u64, u64)]) -> Vec<(u64, u64)> {
-        let mut ranges = Box::new(Ranges { list: [(0, 0); RANGES], len: 0 });
+        let mut ranges = Box::new(Ranges { list: [(0, 0); RANGES_MAX], len: 0 });
         for &(add, start, end) in steps {
             ranges.forget(start, end);
             if add {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out() {
-        let many: Vec<_> = (0..2 * RANGES as u64).map(|n| (true, 2 * n, 2 * n + 1)).collect();
-        assert_eq!(after(&many).len(), RANGES);
+        let many: Vec<_> = (0..2 * RANGES_MAX as u64).map(|n| (true, 2 * n, 2 * n + 1)).collect();
+        assert_eq!(after(&many).len(), RANGES_MAX);
     }
 }

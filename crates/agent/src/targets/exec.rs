@@ -17,9 +17,9 @@ use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::DIRECTORY_MAX;
 
 use super::TARGET;
-use super::name_lookups::Place;
-use super::path_argument::Given;
-use crate::control_client::{self as supervisor, Answer, Talk};
+use super::name_lookups::NameLocation;
+use super::path_argument::PathArgument;
+use crate::control_client::{self as supervisor, Conversation, Reply};
 use crate::descriptor_names;
 use crate::path_text::FdPath;
 use crate::plane::policy::NO_TOKEN as NONE;
@@ -28,20 +28,20 @@ use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
-const INTERPRETERS: usize = 5;
+const INTERPRETER_DEPTH_MAX: usize = 5;
 /// Set in the environment to 0, the program and its children run natively.
 const OPT_OUT: &[u8] = b"RUNAHEAD=0";
 /// Environment strings looked at.
 const ENVIRONMENT_MAX: usize = 4096;
 
 /// Bytes of an argument that tell what a program is called to do.
-const CALLED_MAX: usize = 64;
+const ARGUMENT_PREFIX_BYTES: usize = 64;
 
 /// How long the supervisor may take to read what is not in memory. It is at work, as it has just said.
 const COLD_PATIENCE_MS: i32 = 10_000;
 
 /// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
-pub(super) fn before(call: &Call) -> Token {
+pub(super) fn before_exec(call: &Call) -> Token {
     match prepare_call(call, None) {
         Ok(token) => token,
         Err(_) => NONE,
@@ -60,11 +60,11 @@ pub fn prepare_strictly(call: &Call, word: u64, mask: u64) -> sys::Result<Token>
 fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
     let Some(session) = session::get() else { return Ok(NONE) };
     match call.thread.is_lent() {
-        true => TARGET.let_go_of_all(session),
+        true => TARGET.end_shadows(session),
         // A shadow executes this program's file.
         false => {
-            TARGET.tell_all_mapped(session);
-            TARGET.outlive_all(session);
+            TARGET.record_all_mapped(session);
+            TARGET.outlive_shadows(session);
         }
     }
     // The kernel gives a new number to another thread than the first; then nobody would know whom to
@@ -78,10 +78,10 @@ fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
     };
     let arguments = call.args[if call.nr == nr::EXECVE { 1 } else { 2 }];
     let mut room = MaybeUninit::uninit();
-    let name = Given::copied(dir, path, &mut room);
+    let name = PathArgument::copied(dir, path, &mut room);
     let program = Program { name, arguments, flags, lent: call.thread.is_lent() };
     // If there is no such file, the exec will fail, or it is not ours to look at.
-    let found = program.find(session)?;
+    let found = program.find_file(session)?;
     Ok(prepare(session, &program, found, bequest).unwrap_or(NONE))
 }
 
@@ -89,55 +89,57 @@ fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
 fn prepare(
     session: &'static Session,
     program: &Program<'_>,
-    (mut file, mut said): (File, bool),
+    (mut file, mut said): (ExecFile, bool),
     bequest: Option<Bequest>,
 ) -> Option<Token> {
     let strictly = if bequest.is_some() { control_protocol::STRICTLY } else { 0 };
     let mut talk = None;
     let mut answer = [0u8; control_protocol::ANSWER_BYTES + 1];
-    let mut request = (control_protocol::EXEC, supervisor::PATIENCE_MS);
+    let mut request = (control_protocol::EXEC, supervisor::ANSWER_PATIENCE_MS);
     let mut interpreters = 0;
     let mut called = None;
     loop {
-        let look = file.look();
+        let look = file.inspect();
         if look.is_privileged {
             drop((talk, file));
             // Whatever we hold may be in its way.
-            let_go_everywhere(session);
+            end_session_shadows(session);
             return None;
         }
-        let known = *called.get_or_insert_with(|| look.key.map(|key| program.called(key)));
-        let is_watched = |key: Option<ProgramKey>| key.is_none_or(|key| session.watches(key));
+        let known =
+            *called.get_or_insert_with(|| look.key.map(|key| program.key_with_arguments(key)));
+        let is_watched = |key: Option<ProgramKey>| key.is_none_or(|key| session.is_followed(key));
         if bequest.is_none() && !(is_watched(look.key) && is_watched(known)) {
             if !said {
-                program.is(false);
+                program.note_exec(false);
             }
             return None;
         }
         let room = &mut answer[..control_protocol::ANSWER_BYTES];
         let (what, patience) = request;
-        let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
+        let talk = talk.get_or_insert_with(|| Conversation::new(session)).as_ref();
         let reply = talk.and_then(|talk| {
             let reply =
                 talk.ask(session, (what | strictly, Some((file.0, known?))), patience, room)?;
             Some((talk, reply))
         });
-        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == control_protocol::COLD;
+        let cold =
+            matches!(reply, Some((_, Reply::Message(_)))) && room[0] == control_protocol::COLD;
         if !core::mem::replace(&mut said, true) {
-            program.is(cold);
+            program.note_exec(cold);
         }
         match reply? {
-            (talk, Answer::Granted(agent)) => return hand_over(talk, agent, bequest),
+            (talk, Reply::Granted(agent)) => return send_bequest(talk, agent, bequest),
             _ if cold && what == control_protocol::EXEC => {
                 request = (control_protocol::EXEC_WAITS, COLD_PATIENCE_MS)
             }
-            (_, Answer::Told(got))
-                if room[0] == control_protocol::SCRIPT && interpreters < INTERPRETERS =>
+            (_, Reply::Message(got))
+                if room[0] == control_protocol::SCRIPT && interpreters < INTERPRETER_DEPTH_MAX =>
             {
                 interpreters += 1;
                 answer[got] = 0;
-                file = File::at(AT_FDCWD, answer[1..].as_ptr() as u64, 0, 0).ok()?;
-                request = (control_protocol::EXEC, supervisor::PATIENCE_MS);
+                file = ExecFile::open(AT_FDCWD, answer[1..].as_ptr() as u64, 0, 0).ok()?;
+                request = (control_protocol::EXEC, supervisor::ANSWER_PATIENCE_MS);
             }
             _ => return None,
         }
@@ -145,23 +147,23 @@ fn prepare(
 }
 
 /// Says which number the agent's file has here, and will have in the new program, and what that is to be told.
-fn hand_over(talk: &Talk, agent: Fd, bequest: Option<Bequest>) -> Option<Token> {
+fn send_bequest(talk: &Conversation, agent: Fd, bequest: Option<Bequest>) -> Option<Token> {
     let left = bequest.map(Bequest::to_bytes);
-    let said = left.as_ref().map_or(session::inner(), |bytes| &bytes[..]);
+    let said = left.as_ref().map_or(session::nested_try(), |bytes| &bytes[..]);
     let mut told = [0; 4 + DIRECTORY_MAX];
     told[..4].copy_from_slice(&agent.to_le_bytes());
     told[4..4 + said.len()].copy_from_slice(said);
     let is_told = talk.tell(&told[..4 + said.len()]);
     // (A program that may run without it need not hear of that.)
     if agent > 0xffff || bequest.is_some() && !is_told {
-        failed(agent);
+        exec_failed(agent);
         return None;
     }
     Some(agent)
 }
 
 /// The exec that was prepared has failed: nobody is to wait for it.
-pub(super) fn failed(file: Token) {
+pub(super) fn exec_failed(file: Token) {
     if file == NONE {
         return;
     }
@@ -174,8 +176,8 @@ pub(super) fn failed(file: Token) {
 }
 
 /// Has every shadow of the session let go of what it holds.
-pub(super) fn let_go_everywhere(session: &'static Session) {
-    TARGET.let_go_of_all(session);
+pub(super) fn end_session_shadows(session: &'static Session) {
+    TARGET.end_shadows(session);
     let mask = signal_block::begin();
     if let Some(file) = supervisor::ask(session, control_protocol::LET_GO) {
         let _ = sys::close(file);
@@ -222,42 +224,42 @@ fn any_opts_out(mut strings: &[u64]) -> bool {
     false
 }
 
-/// Copies the beginning of the string at `at`, as far as it can be read.
-fn beginning(at: u64, text: &mut [u8; CALLED_MAX]) {
+/// Copies the beginning of the string at `open`, as far as it can be read.
+fn copy_prefix(at: u64, text: &mut [u8; ARGUMENT_PREFIX_BYTES]) {
     const PART: usize = 16;
-    let parts: [u64; CALLED_MAX / PART] =
+    let parts: [u64; ARGUMENT_PREFIX_BYTES / PART] =
         core::array::from_fn(|n| at.wrapping_add((n * PART) as u64));
     sys::gather(&parts, text.as_chunks_mut::<PART>().0);
 }
 
 /// What is to be known of a file before it is executed.
-struct Look {
+struct FileFacts {
     /// The file gives privileges to who runs it.
     is_privileged: bool,
     key: Option<ProgramKey>,
 }
 
 /// A place of a file that exec may run (`O_PATH`).
-struct File(Fd);
+struct ExecFile(Fd);
 
-impl File {
-    fn at(dir: Fd, path: u64, flags: u32, resolve: u32) -> sys::Result<Self> {
+impl ExecFile {
+    fn open(dir: Fd, path: u64, flags: u32, resolve: u32) -> sys::Result<Self> {
         let flags = k::O_PATH | k::O_CLOEXEC | flags;
-        sys::openat2(dir, path, flags, 0, resolve).map(File)
+        sys::openat2(dir, path, flags, 0, resolve).map(ExecFile)
     }
 
-    fn look(&self) -> Look {
+    fn inspect(&self) -> FileFacts {
         const SET_ID: u16 = 0o6000;
         let stat = sys::statx_fd(self.0, k::STATX_MODE | k::STATX_INO).ok();
         let is_set_id = stat.as_ref().is_some_and(|stat| stat.stx_mode & SET_ID != 0);
-        Look {
+        FileFacts {
             is_privileged: is_set_id || sys::path_has_capabilities(FdPath::new(self.0).address()),
             key: stat.map(|stat| ProgramKey::new(descriptor_names::device_of(&stat), stat.stx_ino)),
         }
     }
 }
 
-impl Drop for File {
+impl Drop for ExecFile {
     fn drop(&mut self) {
         let _ = sys::close(self.0);
     }
@@ -265,7 +267,7 @@ impl Drop for File {
 
 /// What is to be executed, as the call names it.
 struct Program<'a> {
-    name: Given<'a>,
+    name: PathArgument<'a>,
     /// Where they are listed.
     arguments: u64,
     flags: u32,
@@ -275,35 +277,35 @@ struct Program<'a> {
 
 impl Program<'_> {
     /// The program's file, and whether its name was cold, which is said.
-    fn find(&self, session: &'static Session) -> sys::Result<(File, bool)> {
-        let &Program { name: Given { dir, at, .. }, flags, .. } = self;
+    fn find_file(&self, session: &'static Session) -> sys::Result<(ExecFile, bool)> {
+        let &Program { name: PathArgument { dir, at, .. }, flags, .. } = self;
         if flags & k::AT_EMPTY_PATH != 0 && self.name.copy().ok_or(Errno(sys::EFAULT))?.is_empty() {
-            return Ok((File::at(AT_FDCWD, FdPath::new(dir).address(), 0, 0)?, false));
+            return Ok((ExecFile::open(AT_FDCWD, FdPath::new(dir).address(), 0, 0)?, false));
         }
         let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
-        let open = |resolve| File::at(dir, at, nofollow, resolve);
+        let open = |resolve| ExecFile::open(dir, at, nofollow, resolve);
         let known = match open(k::RESOLVE_CACHED) {
             Ok(file) => Some(file),
             Err(Errno(sys::EAGAIN)) => None,
             Err(errno) => return Err(errno),
         };
         let text = self.text().ok_or(Errno(sys::EFAULT))?;
-        TARGET.tell_exec(session, dir, text, self.lent);
+        TARGET.record_exec(session, dir, text, self.lent);
         if let Some(file) = known {
             return Ok((file, false));
         }
-        let slow = matches!(TARGET.place_of(session, dir, text), Place::Slow);
+        let slow = matches!(TARGET.locate_name(session, dir, text), NameLocation::Slow);
         if slow {
-            self.is(true);
+            self.note_exec(true);
         }
         Ok((open(0)?, slow))
     }
 
     /// What the file `key` is called to do: by the beginnings of its first two arguments.
-    fn called(&self, key: ProgramKey) -> ProgramKey {
+    fn key_with_arguments(&self, key: ProgramKey) -> ProgramKey {
         let [_, first, second] = sys::copy_in(self.arguments).unwrap_or([0; 3]);
-        let mut texts = [[0u8; CALLED_MAX]; 2];
-        texts.iter_mut().zip([first, second]).for_each(|(text, at)| beginning(at, text));
+        let mut texts = [[0u8; ARGUMENT_PREFIX_BYTES]; 2];
+        texts.iter_mut().zip([first, second]).for_each(|(text, at)| copy_prefix(at, text));
         let [first, second] =
             texts.each_ref().map(|text| text.split(|byte| *byte == 0).next().unwrap_or_default());
         key.called(first, second)
@@ -316,11 +318,11 @@ impl Program<'_> {
     }
 
     /// The family hears whether it is cold; who shares our memory is going to wait for it.
-    fn is(&self, cold: bool) {
-        TARGET.family.executes(cold, self.lent);
+    fn note_exec(&self, cold: bool) {
+        TARGET.child_stalls.note_exec(cold, self.lent);
         if cold {
-            TARGET.wake();
-            TARGET.pace.stalled();
+            TARGET.leave_sampling();
+            TARGET.stall_probing.note_stall();
         }
     }
 }

@@ -8,9 +8,9 @@ use runahead_abi::hint_record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
-use super::call_outcome::{Outcome, Side, Stall};
+use super::call_outcome::{Outcome, Stall, SyncSide};
 use super::{mapped_usage, page_faults};
-use crate::descriptor_names::{self, Kind, NAMES};
+use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::plane::Call;
 use crate::read_extent;
 use crate::session::Session;
@@ -19,7 +19,7 @@ use crate::sys::{self, Errno, Fd, nr};
 /// Bytes that a demand asks for at most.
 const DEMAND_BYTES: u64 = 8 << 20;
 /// From so many bytes on, a mapping of the program's own is taken to be used here and there.
-const LARGE_BYTES: u64 = 1 << 20;
+const LARGE_MAPPING_BYTES: u64 = 1 << 20;
 
 impl Target {
     pub(super) fn read(
@@ -34,28 +34,31 @@ impl Target {
         if at.is_some_and(|at| at > i64::MAX as u64) {
             return Outcome::Native;
         }
-        let kind = self.kind(fd);
-        if !matches!(kind, Kind::Nowait | Kind::Remote) {
+        let kind = self.file_kind(fd);
+        if !matches!(kind, FileKind::Nowait | FileKind::Remote) {
             return self.read_from_children(session, call);
         }
-        let offset = at.unwrap_or_else(|| self.offset(session, fd));
-        let as_it_stands =
-            || self.timed(session, call, len, |t| t.knows(session, t.piece(fd, offset, len)));
+        let offset = at.unwrap_or_else(|| self.read_offset(session, fd));
+        let as_it_stands = || {
+            self.perform_timed(session, call, len, |t| {
+                t.is_hinted(session, t.read_piece(fd, offset, len))
+            })
+        };
         let ret = if !self.probing(session) {
             as_it_stands()
-        } else if kind == Kind::Nowait {
+        } else if kind == FileKind::Nowait {
             match try_read(fd, buf, len, at) {
                 Ok(Some(got)) => {
-                    self.pace.hit();
+                    self.stall_probing.note_hit();
                     call.performed(got as i64)
                 }
                 Ok(None) => as_it_stands(),
-                Err(Errno(sys::EAGAIN)) => match self.read_stall(session, call, fd, at, len) {
+                Err(Errno(sys::EAGAIN)) => match self.stall_on_read(session, call, fd, at, len) {
                     Some(ret) => ret,
                     None => return Outcome::InShadow,
                 },
                 Err(Errno(sys::EOPNOTSUPP)) => {
-                    NAMES.no_nowait(fd);
+                    NAMES.note_without_nowait(fd);
                     return self.read(session, call, buf, len, at);
                 }
                 Err(_) => as_it_stands(),
@@ -73,12 +76,12 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// What the log calls the start of `len` bytes of `fd` from `offset`.
-    fn piece(&self, fd: Fd, offset: u64, len: u64) -> Piece {
+    /// What the log calls the start of `len` bytes of `fd` from `read_offset`.
+    fn read_piece(&self, fd: Fd, offset: u64, len: u64) -> Piece {
         NAMES.identity(fd).first_piece(offset, len)
     }
 
-    fn read_stall(
+    fn stall_on_read(
         &self,
         session: &'static Session,
         call: &Call,
@@ -88,15 +91,18 @@ impl Target {
     ) -> Option<i64> {
         // The offset that we remember may be wrong when the description is shared.
         let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok()).unwrap_or(0);
-        let piece = self.piece(fd, offset, len);
+        let piece = self.read_piece(fd, offset, len);
         let most = len.min(DEMAND_BYTES);
         // Before it has joined, nothing was hinted, and the log is not to take memory for that.
         let (start, wanted) = match session.is_joined() {
             true => read_extent::around(session.shared(), NAMES.identity(fd), offset, most),
-            false => read_extent::whole(offset, most),
+            false => read_extent::whole_chunks(offset, most),
         };
-        let stall = Stall { at: offset, ..self.of_fd(fd, piece, HintKind::Data, start, wanted) };
-        self.stall(session, call, stall, len)
+        let stall = Stall {
+            wait_offset: offset,
+            ..self.stall_of_fd(fd, piece, HintKind::Data, start, wanted)
+        };
+        self.handle_stall(session, call, stall, len)
     }
 
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
@@ -109,13 +115,13 @@ impl Target {
         at: Option<u64>,
         len: u64,
     ) -> Option<i64> {
-        let offset = at.unwrap_or_else(|| self.offset(session, fd));
-        let piece = self.piece(fd, offset, len);
+        let offset = at.unwrap_or_else(|| self.read_offset(session, fd));
+        let piece = self.read_piece(fd, offset, len);
         let done = session.is_joined() && session.shared().log.state(piece) == HintState::Done;
         if done || is_resident(fd, offset, len) != Some(false) {
-            return Some(self.timed(session, call, len, |_| done));
+            return Some(self.perform_timed(session, call, len, |_| done));
         }
-        self.read_stall(session, call, fd, at, len)
+        self.stall_on_read(session, call, fd, at, len)
     }
 
     /// readv and preadv: tried whole; made as they stand when anything is missing.
@@ -126,18 +132,18 @@ impl Target {
         at: Option<u64>,
     ) -> Outcome {
         let fd = call.fd(0);
-        if self.kind(fd) != Kind::Nowait || at.is_some_and(|at| at > i64::MAX as u64) {
-            self.tell_vector(session, call, at);
+        if self.file_kind(fd) != FileKind::Nowait || at.is_some_and(|at| at > i64::MAX as u64) {
+            self.record_vector_read(session, call, at);
             return Outcome::Native;
         }
-        let offset = at.unwrap_or_else(|| self.offset(session, fd));
+        let offset = at.unwrap_or_else(|| self.read_offset(session, fd));
         let ret = if self.probing(session) && would_wait(fd, at, CHUNK_BYTES) == Ok(true) {
-            match self.read_stall(session, call, fd, at, CHUNK_BYTES) {
+            match self.stall_on_read(session, call, fd, at, CHUNK_BYTES) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.timed(session, call, CHUNK_BYTES, |_| false)
+            self.perform_timed(session, call, CHUNK_BYTES, |_| false)
         };
         self.count_read(session, call, fd, offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
@@ -155,21 +161,21 @@ impl Target {
         offset_at: u64,
         len: u64,
     ) -> Outcome {
-        if self.kind(source) != Kind::Nowait || offset_at != 0 {
-            self.tell_transfer(session, source, offset_at, len);
+        if self.file_kind(source) != FileKind::Nowait || offset_at != 0 {
+            self.record_transfer(session, source, offset_at, len);
             return Outcome::Native;
         }
-        if !self.probing(session) && !self.tells(session) {
-            return Outcome::Answer(self.timed(session, call, len, |_| false));
+        if !self.probing(session) && !self.records_accesses(session) {
+            return Outcome::Answer(self.perform_timed(session, call, len, |_| false));
         }
         let Ok(offset) = sys::lseek(source, 0, k::SEEK_CUR) else { return Outcome::Native };
         let ret = if would_wait(source, Some(offset), len) == Ok(true) {
-            match self.read_stall(session, call, source, Some(offset), len) {
+            match self.stall_on_read(session, call, source, Some(offset), len) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.timed(session, call, len, |_| false)
+            self.perform_timed(session, call, len, |_| false)
         };
         self.count_read(session, call, source, offset, ret.max(0) as u64);
         Outcome::Answer(ret)
@@ -184,77 +190,79 @@ impl Target {
         let fd = call.fd(4);
         let is_writable = prot as u32 & k::PROT_WRITE != 0;
         if flags as u32 & (k::MAP_ANONYMOUS | k::MAP_STACK) == k::MAP_ANONYMOUS && is_writable {
-            self.has_grown(session, len);
+            self.note_growth(session, len);
         }
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
-            || !mapped_usage::may_be_told(session, len)
+            || !mapped_usage::may_be_recorded(session, len)
                 && !session.is_joined()
                 && !self.probing(session)
-                && !self.tells(session)
-                && !is_large(call)
-            || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
+                && !self.records_accesses(session)
+                && !is_large_mapping(call)
+            || !matches!(self.file_kind(fd), FileKind::Nowait | FileKind::Remote)
         {
-            return self.map_anything(call);
+            return self.map_native(call);
         }
         // (What turns is best left to the kernel, which reads ahead of faults as it does of reads: pages asked for side by side have
         // its heads moved for each.)
-        let is_watched = is_large(call) && !turns(session, fd);
-        let is_cold = is_watched && is_cold(fd, offset);
+        let is_watched = is_large_mapping(call) && !is_rotational(session, fd);
+        let is_cold = is_watched && is_mapping_cold(fd, offset);
         if is_watched {
             self.expect_faults(call.thread, is_cold);
         }
         if is_cold {
             // Its pages will be waited for in faults, of which nobody tells.
             self.join(session);
-            page_faults::tell_cold(session);
-            if self.sync(session, call) == Side::Shadow {
+            page_faults::report_cold_mapping(session);
+            if self.sync(session, call) == SyncSide::Shadow {
                 return Outcome::InShadow;
             }
         }
         let len = len.min(DEMAND_BYTES);
-        let piece = self.piece(fd, offset, len);
-        let known = self.knows(session, piece);
+        let piece = self.read_piece(fd, offset, len);
+        let known = self.is_hinted(session, piece);
         // (What is used of a large one a shadow tells better.)
-        let absent =
-            self.probing(session) && !known && !is_large(call) && is_mostly_absent(fd, offset, len);
+        let absent = self.probing(session)
+            && !known
+            && !is_large_mapping(call)
+            && is_mostly_absent(fd, offset, len);
         if absent {
-            let stall = self.of_fd(fd, piece, HintKind::Data, offset, len);
-            if self.stall(session, &probe_only(call), stall, len).is_none() {
+            let stall = self.stall_of_fd(fd, piece, HintKind::Data, offset, len);
+            if self.handle_stall(session, &probe_only(call), stall, len).is_none() {
                 return Outcome::InShadow;
             }
         }
-        self.tell_data(session, fd, (offset, len), MAPPED);
+        self.record_data(session, fd, (offset, len), MAPPED);
         self.count_chunks(session, call, fd, offset, len);
-        let outcome = self.map_anything(call);
+        let outcome = self.map_native(call);
         let ret = match outcome {
             Outcome::Native => call.perform(),
             Outcome::Answer(ret) => ret,
             Outcome::InShadow => return outcome,
         };
-        if ret > 0 && mapped_usage::may_be_told(session, call.args[1]) {
-            self.mapped.note(ret as u64, fd, offset);
+        if ret > 0 && mapped_usage::may_be_recorded(session, call.args[1]) {
+            self.mapped_usage.note(ret as u64, fd, offset);
         }
         Outcome::Answer(ret)
     }
 }
 
 /// A mapping of much of a file, by the program and not by a loader: it is mostly used here and there.
-fn is_large(call: &Call) -> bool {
+fn is_large_mapping(call: &Call) -> bool {
     let [_, len, prot, flags, ..] = call.args;
     const LOADED: u32 = k::MAP_DENYWRITE | k::MAP_ANONYMOUS;
-    len >= LARGE_BYTES && prot as u32 & k::PROT_EXEC == 0 && flags as u32 & LOADED == 0
+    len >= LARGE_MAPPING_BYTES && prot as u32 & k::PROT_EXEC == 0 && flags as u32 & LOADED == 0
 }
 
 /// `fd` lies on a disk that turns.
-fn turns(session: &Session, fd: Fd) -> bool {
+fn is_rotational(session: &Session, fd: Fd) -> bool {
     let turning = &session.config.turning_devices;
     turning[0] != 0 && descriptor_names::device(fd).is_some_and(|device| turning.contains(&device))
 }
 
-/// Most of what lies behind `offset` in a file is not in memory; where the kernel does not tell (cachestat(2) is for a
+/// Most of what lies behind `read_offset` in a file is not in memory; where the kernel does not tell (cachestat(2) is for a
 /// file's owner), the first byte of it.
-fn is_cold(fd: Fd, offset: u64) -> bool {
+fn is_mapping_cold(fd: Fd, offset: u64) -> bool {
     residency(fd, offset, DEMAND_BYTES)
         .map_or_else(|| is_absent(fd, offset), |(cached, pages)| cached * 4 < pages)
 }

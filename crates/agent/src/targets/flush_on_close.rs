@@ -15,32 +15,32 @@ use crate::shadow::shadow_descriptors;
 use crate::sys::{self, AT_FDCWD, Fd};
 
 /// Mounts that are remembered.
-const MOUNTS: usize = 8;
+const MOUNTS_KNOWN: usize = 8;
 
 /// Mounts of files that were open for writing, and whether a close is an event there; the oldest are
 /// forgotten.
-pub(super) struct Mounts {
-    known: [(u64, bool); MOUNTS],
+pub(super) struct KnownMounts {
+    known: [(u64, bool); MOUNTS_KNOWN],
     next: usize,
 }
 
 /// See the module's text.
-pub(super) struct Flushes(Lock<Mounts>);
+pub(super) struct FlushOnClose(Lock<KnownMounts>);
 
-impl Flushes {
+impl FlushOnClose {
     pub(super) const fn new() -> Self {
-        Flushes(Lock::new(Mounts { known: [(0, false); MOUNTS], next: 0 }))
+        FlushOnClose(Lock::new(KnownMounts { known: [(0, false); MOUNTS_KNOWN], next: 0 }))
     }
 
     /// A file is open for writing whose close is an event.
-    pub(super) fn are_due(&self) -> bool {
+    pub(super) fn is_any_open(&self) -> bool {
         const LOOKS: usize = 4;
         // (Others may open and close descriptors so fast that nobody can tell.)
-        (0..LOOKS).find_map(|_| self.look()).unwrap_or(true)
+        (0..LOOKS).find_map(|_| self.scan_descriptors()).unwrap_or(true)
     }
 
     /// Whether one is; None: not all have been found, because others have opened or closed some meanwhile.
-    fn look(&self) -> Option<bool> {
+    fn scan_descriptors(&self) -> Option<bool> {
         /// So many free numbers in a row are passed by one by one; beyond, the kernel is asked for the next.
         const GAP: Fd = 16;
         /// The same where that would be noticed: the kernel is asked how many there are, and by `GAPS` it is given up.
@@ -49,13 +49,13 @@ impl Flushes {
         let has_threads = plane::has_threads();
         let wide = if has_threads { GAP_OF_THREADS } else { GAP };
         let (mut found, mut fd, mut gap) = (0, 0, 0);
-        let mut open = count()?;
+        let mut open = count_descriptors()?;
         while found < open {
             if let Ok(flags) = sys::status_flags(fd) {
                 (found, gap) = (found + 1, 0);
                 let flags = flags as u32;
                 let writes = flags & k::O_ACCMODE != k::O_RDONLY && flags & k::O_PATH == 0;
-                if writes && self.flushes(fd) {
+                if writes && self.flushes_on_close(fd) {
                     return Some(true);
                 }
             } else {
@@ -65,9 +65,9 @@ impl Flushes {
             if gap > 0 && gap % wide == 0 {
                 // Another thread may have closed one; it is to have the lowest number that is free, so we take none.
                 match has_threads {
-                    true if gap < GAPS => open = count()?,
+                    true if gap < GAPS => open = count_descriptors()?,
                     true => return None,
-                    false => match next_open(fd) {
+                    false => match next_open_descriptor(fd) {
                         Some(next) => (fd, gap) = (next, 0),
                         None => return Some(false),
                     },
@@ -78,7 +78,7 @@ impl Flushes {
     }
 
     /// `fd`, open for writing, is of such a file.
-    fn flushes(&self, fd: Fd) -> bool {
+    fn flushes_on_close(&self, fd: Fd) -> bool {
         let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_MNT_ID) else { return true };
         if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
             return false;
@@ -88,9 +88,9 @@ impl Flushes {
             if let Some(&(_, flushes)) = mounts.known.iter().find(|known| known.0 == mount) {
                 return flushes;
             }
-            let flushes = !is_quiet(mount, fd);
+            let flushes = !closes_quietly(mount, fd);
             mounts.known[mounts.next] = (mount, flushes);
-            mounts.next = (mounts.next + 1) % MOUNTS;
+            mounts.next = (mounts.next + 1) % MOUNTS_KNOWN;
             flushes
         });
         known.unwrap_or(true)
@@ -98,19 +98,19 @@ impl Flushes {
 }
 
 /// The process's descriptors.
-const LIST: &core::ffi::CStr = c"/proc/self/fd";
+const FD_DIRECTORY: &core::ffi::CStr = c"/proc/self/fd";
 
 /// How many there are, as the kernel tells.
-fn count() -> Option<u64> {
-    sys::statx_path(LIST.as_ptr() as u64, k::STATX_SIZE).ok().map(|told| told.stx_size)
+fn count_descriptors() -> Option<u64> {
+    sys::statx_path(FD_DIRECTORY.as_ptr() as u64, k::STATX_SIZE).ok().map(|told| told.stx_size)
 }
 
 /// The lowest number from `from` that is open, as the kernel lists them. Takes a descriptor for a moment.
-fn next_open(from: Fd) -> Option<Fd> {
+fn next_open_descriptor(from: Fd) -> Option<Fd> {
     /// What the directory has before the first number.
     const DOTS: i64 = 2;
     let flags = k::O_RDONLY | k::O_DIRECTORY | k::O_CLOEXEC;
-    let list = sys::openat2(AT_FDCWD, LIST.as_ptr() as u64, flags, 0, 0).ok()?;
+    let list = sys::openat2(AT_FDCWD, FD_DIRECTORY.as_ptr() as u64, flags, 0, 0).ok()?;
     // Room for one or two.
     let mut buf = [0u8; 64];
     let got = sys::lseek(list, i64::from(from) + DOTS, k::SEEK_SET)
@@ -118,7 +118,7 @@ fn next_open(from: Fd) -> Option<Fd> {
         .unwrap_or(0);
     let _ = sys::close(list);
     let mut next = None;
-    shadow_descriptors::entries(&buf[..got], |_, name, _| {
+    shadow_descriptors::each_entry(&buf[..got], |_, name, _| {
         let number = core::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
         next = next.or(number);
     });
@@ -126,9 +126,9 @@ fn next_open(from: Fd) -> Option<Fd> {
 }
 
 /// To close a file on this mount, on which `fd` is open, concerns nobody.
-fn is_quiet(mount: u64, fd: Fd) -> bool {
+fn closes_quietly(mount: u64, fd: Fd) -> bool {
     // No server is asked.
-    match type_of_mount(mount) {
+    match mount_closes_quietly(mount) {
         Some(quiet) => quiet,
         // One that this process does not see: the kernel's own (memory without a name, queues of messages), or
         // of another name space, from which the descriptor was handed in.
@@ -139,10 +139,10 @@ fn is_quiet(mount: u64, fd: Fd) -> bool {
 }
 
 /// Whether a mount is of a quiet file system; `None` if it is not to be seen.
-fn type_of_mount(mount: u64) -> Option<bool> {
+fn mount_closes_quietly(mount: u64) -> Option<bool> {
     let path = c"/proc/self/mountinfo".as_ptr() as u64;
     let list = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
-    let (mut scanner, mut at, mut buf) = (Scanner::new(mount), 0, [0u8; 2048]);
+    let (mut scanner, mut at, mut buf) = (MountinfoScanner::new(mount), 0, [0u8; 2048]);
     let mut found = None;
     while found.is_none() {
         let got = sys::pread(list, &mut buf, at).unwrap_or(0);
@@ -150,7 +150,7 @@ fn type_of_mount(mount: u64) -> Option<bool> {
             break;
         }
         at += got as u64;
-        found = buf[..got].iter().find_map(|&byte| scanner.byte(byte));
+        found = buf[..got].iter().find_map(|&byte| scanner.push(byte));
     }
     let _ = sys::close(list);
     found
@@ -158,7 +158,7 @@ fn type_of_mount(mount: u64) -> Option<bool> {
 
 /// Looks for a mount in mountinfo (proc_pid_mountinfo(5)): its number is the first word of its line, its type the first behind
 /// a word that is a dash.
-struct Scanner {
+struct MountinfoScanner {
     wanted: u64,
     words: u32,
     number: u64,
@@ -168,13 +168,13 @@ struct Scanner {
     len: usize,
 }
 
-impl Scanner {
+impl MountinfoScanner {
     fn new(wanted: u64) -> Self {
-        Scanner { wanted, words: 0, number: 0, after_dash: false, word: [0; 16], len: 0 }
+        MountinfoScanner { wanted, words: 0, number: 0, after_dash: false, word: [0; 16], len: 0 }
     }
 
     /// Takes one byte; whether the mount's type is a quiet one, once that is known.
-    fn byte(&mut self, byte: u8) -> Option<bool> {
+    fn push(&mut self, byte: u8) -> Option<bool> {
         if !matches!(byte, b' ' | b'\n') {
             if let Some(place) = self.word.get_mut(self.len) {
                 *place = byte;
@@ -209,8 +209,8 @@ mod tests {
         24 21 0:32 / /sys/fs rw shared:9 - cgroup2 cgroup2 rw\n";
 
     fn quiet(mount: u64) -> Option<bool> {
-        let mut scanner = Scanner::new(mount);
-        LIST.iter().find_map(|&byte| scanner.byte(byte))
+        let mut scanner = MountinfoScanner::new(mount);
+        LIST.iter().find_map(|&byte| scanner.push(byte))
     }
 
     #[test]
@@ -233,10 +233,10 @@ mod tests {
         let queue = make(k::__NR_mq_open, [name, flags, 0o600, at, 0, 0]);
         let _ = make(k::__NR_mq_unlink, [name, 0, 0, 0, 0, 0]);
         let memory = make(k::__NR_memfd_create, [name, 0, 0, 0, 0, 0]);
-        let flushes = Flushes::new();
+        let flushes = FlushOnClose::new();
         // Where there are no queues, there is none to be told about.
         for fd in [queue, memory].into_iter().flatten() {
-            assert!(!flushes.flushes(fd as Fd), "{fd}");
+            assert!(!flushes.flushes_on_close(fd as Fd), "{fd}");
             sys::close(fd as Fd).expect("ours");
         }
     }
@@ -246,8 +246,10 @@ mod tests {
         let file =
             sys::openat2(AT_FDCWD, c"/dev/null".as_ptr() as u64, k::O_RDWR, 0, 0).expect("there");
         let high = sys::duplicate_above(file, 900).expect("below the limit");
-        assert_eq!(next_open(high), Some(high));
-        assert!(next_open(high - 100).is_some_and(|fd| (high - 100..=high).contains(&fd)));
+        assert_eq!(next_open_descriptor(high), Some(high));
+        assert!(
+            next_open_descriptor(high - 100).is_some_and(|fd| (high - 100..=high).contains(&fd))
+        );
         sys::close(file).and(sys::close(high)).expect("ours");
     }
 }

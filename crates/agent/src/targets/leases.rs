@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::sys::{self, nr};
 
 /// By this call, if it succeeds, the program will answer for opens.
-pub(super) fn are_answered(call: &Call) -> bool {
+pub(super) fn answers_opens(call: &Call) -> bool {
     /// `FAN_CLASS_CONTENT` and `FAN_CLASS_PRE_CONTENT` (linux/fanotify.h).
     const ASKED: u64 = 0x4 | 0x8;
     match call.nr {
@@ -28,8 +28,8 @@ pub(super) fn are_answered(call: &Call) -> bool {
 
 impl Target {
     /// There is nothing read ahead and no shadow in the session from here on, and nothing open for them.
-    pub(super) fn open_no_more(&self, session: &'static Session) -> Outcome {
-        self.let_go_of_all(session);
+    pub(super) fn stop_reading_ahead(&self, session: &'static Session) -> Outcome {
+        self.end_shadows(session);
         let mask = signal_block::begin();
         if let Some(file) = supervisor::ask(session, control_protocol::STOP) {
             let _ = sys::close(file);

@@ -5,10 +5,10 @@
 //! asked before they are gone, at the end of the program and before a large mapping is taken away.
 //!
 //! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it
-//! has waited for [`FAULTS`] of them, and for each so long that there is something to gain.
+//! has waited for [`JOIN_FAULTS`] of them, and for each so long that there is something to gain.
 //!
-//! Invariant: no call takes longer for it than [`PATIENCE_US`], or one part in [`SHARE`] of what the process has
-//! waited, and never longer than [`PATIENCE_MAX_US`] (beside what it takes to join, once); and only where
+//! Invariant: no call takes longer for it than [`LOOK_US_MIN`], or one part in [`LOOK_SHARE`] of what the process has
+//! waited, and never longer than [`LOOK_US_MAX`] (beside what it takes to join, once); and only where
 //! accesses are recorded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,8 +20,8 @@ use runahead_abi::hint_record::{PARTLY, PARTS, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
-use super::page_residency::{PAGE, Pages};
-use super::stall_probing::SHORT_US;
+use super::page_residency::{PAGE, PageSource};
+use super::stall_probing::SHORT_WAIT_US;
 use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
@@ -34,35 +34,35 @@ use crate::sys::{self, Fd};
 
 /// How long looking at mappings may take at a time, in microseconds; longer where page faults have waited for
 /// longer: mincore(2) takes 10 ms for a gigabyte on an idle machine.
-const PATIENCE_US: u64 = 4_000;
-const PATIENCE_MAX_US: u64 = 64_000;
-const SHARE: u64 = 16;
+const LOOK_US_MIN: u64 = 4_000;
+const LOOK_US_MAX: u64 = 64_000;
+const LOOK_SHARE: u64 = 16;
 /// Between two looks whether there is room for a record, in microseconds.
-const NAP_US: u64 = 50;
+const ROOM_CHECK_US: u64 = 50;
 /// Page faults that a process has waited in when it joins for them.
-const FAULTS: u64 = 32;
+const JOIN_FAULTS: u64 = 32;
 /// Mappings of at least so many bytes are looked at before they are taken away.
-const LARGE_BYTES: u64 = 1 << 20;
+const LARGE_MAPPING_BYTES: u64 = 1 << 20;
 /// Large mappings that are remembered.
-const LARGE: usize = 16;
+const LARGE_MAPPINGS: usize = 16;
 /// Longest name of a file of which that is.
 const NAME_MAX: usize = 248;
 /// Bytes that one record with a mask tells of.
-const SPAN: u64 = PARTS * BLOCK_BYTES;
+const SPAN_BYTES: u64 = PARTS * BLOCK_BYTES;
 /// Most spans that were used whole, and are told as one range: that of the longest access.
-const SPANS: u64 = (8 << 20) / SPAN;
+const RANGE_SPANS_MAX: u64 = (8 << 20) / SPAN_BYTES;
 
 /// The large mappings of files that were made last, and when the process began.
-pub(super) struct Mapped {
-    all: Lock<[Large; LARGE]>,
+pub(super) struct MappedUsage {
+    mappings: Lock<[LargeMapping; LARGE_MAPPINGS]>,
     next: AtomicU64,
     /// Time-stamp.
-    began: AtomicU64,
+    process_start: AtomicU64,
 }
 
 /// A large mapping of a file.
 #[derive(Clone, Copy)]
-struct Large {
+struct LargeMapping {
     /// First address; 0: none.
     start: u64,
     /// Where in its file the mapping begins.
@@ -75,9 +75,9 @@ struct Large {
     name_len: usize,
 }
 
-impl Large {
+impl LargeMapping {
     const fn none() -> Self {
-        Large {
+        LargeMapping {
             start: 0,
             offset: 0,
             file: Identity::ROOT,
@@ -93,23 +93,23 @@ impl Large {
     }
 }
 
-impl Mapped {
+impl MappedUsage {
     pub(super) const fn new() -> Self {
-        let all = Lock::new([const { Large::none() }; LARGE]);
-        Mapped { all, next: AtomicU64::new(0), began: AtomicU64::new(0) }
+        let all = Lock::new([const { LargeMapping::none() }; LARGE_MAPPINGS]);
+        MappedUsage { mappings: all, next: AtomicU64::new(0), process_start: AtomicU64::new(0) }
     }
 
     /// A process begins, at that time-stamp.
     pub(super) fn start(&self, now: u64) {
-        self.began.store(now, Relaxed);
+        self.process_start.store(now, Relaxed);
     }
 
     /// In a forked child.
     pub(super) fn start_in_child(&self) {
-        self.all.break_open();
+        self.mappings.break_open();
     }
 
-    /// Bytes of the file `fd` from `offset` were mapped at `at`.
+    /// Bytes of the file `fd` from `read_offset` were mapped at `at`.
     pub(super) fn note(&self, at: u64, fd: Fd, offset: u64) {
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = path_text::directory(fd, &mut text) else { return };
@@ -117,23 +117,26 @@ impl Mapped {
         let user = sys::users().map(|[_, user, _]| user);
         let is_own = user == Ok(0) || owner == user;
         let file = NAMES.identity(fd);
-        self.add(Large { start: at, offset, file, is_own, ..Large::none() }, &text[..len]);
+        self.add(
+            LargeMapping { start: at, offset, file, is_own, ..LargeMapping::none() },
+            &text[..len],
+        );
     }
 
-    fn add(&self, mut large: Large, name: &[u8]) {
+    fn add(&self, mut large: LargeMapping, name: &[u8]) {
         let Some(room) = large.name.get_mut(..name.len()) else { return };
         room.copy_from_slice(name);
         large.name_len = name.len();
-        let place = self.next.fetch_add(1, Relaxed) as usize % LARGE;
+        let place = self.next.fetch_add(1, Relaxed) as usize % LARGE_MAPPINGS;
         // A handler that jumps away must not leave the lock held.
         let mask = signal_block::begin();
-        self.all.try_with(|all| all[place] = large);
+        self.mappings.try_with(|all| all[place] = large);
         signal_block::end(mask);
     }
 
     /// The one that begins at `at`; it is forgotten. Signals are blocked.
-    fn take(&self, at: u64) -> Option<Large> {
-        self.all.try_with(|all| {
+    fn take(&self, at: u64) -> Option<LargeMapping> {
+        self.mappings.try_with(|all| {
             let found = all.iter_mut().find(|large| large.start == at)?;
             let large = *found;
             found.start = 0;
@@ -144,7 +147,8 @@ impl Mapped {
     /// What this process has waited in page faults at least, in microseconds.
     fn waited_us(&self, ticks_per_us: u64) -> u64 {
         let (faults, busy_us) = sys::process_major_faults();
-        let elapsed_us = ticks().saturating_sub(self.began.load(Relaxed)) / ticks_per_us.max(1);
+        let elapsed_us =
+            ticks().saturating_sub(self.process_start.load(Relaxed)) / ticks_per_us.max(1);
         least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
     }
 }
@@ -152,36 +156,40 @@ impl Mapped {
 /// What a process that has had so many page faults, and was not busy for so long, has waited in them at least; 0
 /// where they were few, or too short to gain from.
 fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
-    if faults >= FAULTS && idle_us / faults >= SHORT_US { faults * SHORT_US } else { 0 }
+    if faults >= JOIN_FAULTS && idle_us / faults >= SHORT_WAIT_US {
+        faults * SHORT_WAIT_US
+    } else {
+        0
+    }
 }
 
 /// How long it may be looked at mappings of a process that has waited for so long.
-fn patience_us(waited_us: u64) -> u64 {
-    (waited_us / SHARE).clamp(PATIENCE_US, PATIENCE_MAX_US)
+fn look_us(waited_us: u64) -> u64 {
+    (waited_us / LOOK_SHARE).clamp(LOOK_US_MIN, LOOK_US_MAX)
 }
 
 /// Whether a mapping of `len` bytes that is made now is one of which it is told later what was used.
-pub(super) fn may_be_told(session: &Session, len: u64) -> bool {
-    len >= LARGE_BYTES && is_recorded(session)
+pub(super) fn may_be_recorded(session: &Session, len: u64) -> bool {
+    len >= LARGE_MAPPING_BYTES && is_recorded(session)
 }
 
 impl Target {
     /// The program, or what it was, is about to end.
-    pub(super) fn tell_all_mapped(&self, session: &'static Session) {
-        if !self.tells_mapped(session) {
+    pub(super) fn record_all_mapped(&self, session: &'static Session) {
+        if !self.records_mapped(session) {
             return;
         }
         let mask = signal_block::begin();
-        if let Ok(pages) = Pages::of_this_process() {
-            let until = self.until(session);
-            self.sending.try_with(|()| {
+        if let Ok(pages) = PageSource::of_this_process() {
+            let until = self.look_deadline(session);
+            self.ring_lock.try_with(|()| {
                 let _ = process_maps::each::<PATH_MAX>(|mapping, name| {
                     if mapping.inode == 0 || !path_text::is_lasting(name) {
                         return Ok(());
                     }
                     let file = (Identity::ROOT.join(name), name);
                     let range = (mapping.start, mapping.end, mapping.offset);
-                    tell_used(session, &pages, file, range, until)
+                    record_used(session, &pages, file, range, until)
                 });
             });
             pages.close();
@@ -190,40 +198,41 @@ impl Target {
     }
 
     /// What is mapped at `at` is about to be taken away.
-    pub(super) fn tell_unmapped(&self, session: &'static Session, at: u64, len: u64) {
-        if at == 0 || !may_be_told(session, len) {
+    pub(super) fn record_unmapped(&self, session: &'static Session, at: u64, len: u64) {
+        if at == 0 || !may_be_recorded(session, len) {
             return;
         }
         let mask = signal_block::begin();
-        if let Some(large) = self.mapped.take(at)
+        if let Some(large) = self.mapped_usage.take(at)
             && path_text::is_lasting(large.file().1)
-            && self.tells_mapped(session)
+            && self.records_mapped(session)
             && let Some(pages) = large.pages()
         {
-            let until = self.until(session);
+            let until = self.look_deadline(session);
             let range = (at, at.saturating_add(len), large.offset);
-            self.sending.try_with(|()| _ = tell_used(session, &pages, large.file(), range, until));
+            self.ring_lock
+                .try_with(|()| _ = record_used(session, &pages, large.file(), range, until));
             pages.close();
         }
         signal_block::end(mask);
     }
 
     /// Time-stamp up to which it may be looked at mappings now.
-    fn until(&self, session: &Session) -> u64 {
+    fn look_deadline(&self, session: &Session) -> u64 {
         let ticks_per_us = session.config.ticks_per_us.max(1);
         // As measured, or what those faults took at least that nobody has looked at.
-        let measured = self.waited.load(Relaxed) / ticks_per_us;
-        ticks() + patience_us(measured.max(self.mapped.waited_us(ticks_per_us))) * ticks_per_us
+        let measured = self.waited_ticks.load(Relaxed) / ticks_per_us;
+        ticks() + look_us(measured.max(self.mapped_usage.waited_us(ticks_per_us))) * ticks_per_us
     }
 
     /// Which pages there were can be told; the process joins for that if it has waited for them.
-    fn tells_mapped(&self, session: &'static Session) -> bool {
+    fn records_mapped(&self, session: &'static Session) -> bool {
         if !is_recorded(session) {
             return false;
         }
         if !session.is_joined()
-            && !self.pace.waits_are_short()
-            && self.mapped.waited_us(session.config.ticks_per_us) > 0
+            && !self.stall_probing.waits_are_short()
+            && self.mapped_usage.waited_us(session.config.ticks_per_us) > 0
         {
             self.join(session);
         }
@@ -231,13 +240,13 @@ impl Target {
     }
 }
 
-impl Large {
+impl LargeMapping {
     /// Who knows which pages of it there are.
-    fn pages(&self) -> Option<Pages> {
+    fn pages(&self) -> Option<PageSource> {
         match plane::has_threads() {
             // Another thread could notice a descriptor.
-            true => self.is_own.then_some(Pages::Cached),
-            false => Pages::of_this_process().ok(),
+            true => self.is_own.then_some(PageSource::Cached),
+            false => PageSource::of_this_process().ok(),
         }
     }
 }
@@ -249,20 +258,20 @@ fn is_recorded(session: &Session) -> bool {
 
 /// Tells which parts of a mapping are there: of that `file` (by identity and name), from the first address to the
 /// one behind the last, which begins at an offset.
-fn tell_used(
+fn record_used(
     session: &'static Session,
-    pages: &Pages,
+    pages: &PageSource,
     (object, path): (Identity, &[u8]),
     (start, end, offset): (u64, u64, u64),
     until: u64,
 ) -> sys::Result<()> {
-    let mut blocks = Blocks::default();
-    let mut tell = |part: Part| {
+    let mut blocks = BlockRuns::default();
+    let mut tell = |part: UsedPart| {
         let (position, partly) = part.mask.map_or((0, 0), |mask| (mask, PARTLY));
         let flags = RECORDED | TOUCHED | partly;
-        let Part { offset, length, .. } = part;
+        let UsedPart { offset, length, .. } = part;
         let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
-        send(session, position, &hint, until)
+        send_before(session, position, &hint, until)
     };
     let (first, end) = (start / PAGE, end.div_ceil(PAGE));
     let told = pages
@@ -277,20 +286,25 @@ fn tell_used(
     told
 }
 
-/// Puts a record on its way, and waits for room until `until`; then an error ends it all.
-fn send(session: &'static Session, position: u64, hint: &Hint<'_>, until: u64) -> sys::Result<()> {
+/// Puts a record on its way, and waits for room until `look_deadline`; then an error ends it all.
+fn send_before(
+    session: &'static Session,
+    position: u64,
+    hint: &Hint<'_>,
+    until: u64,
+) -> sys::Result<()> {
     while !hint_sender::send(session.shared(), 0, position, hint) {
         if ticks() > until {
             return Err(sys::Errno(sys::EAGAIN));
         }
-        sys::sleep_us(NAP_US);
+        sys::sleep_us(ROOM_CHECK_US);
     }
     Ok(())
 }
 
 /// What one record tells of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Part {
+struct UsedPart {
     /// First byte.
     offset: u64,
     /// Bytes.
@@ -301,7 +315,7 @@ struct Part {
 
 /// Bytes of a file, ascending, as parts of it in whole blocks: spans, those that were used whole together.
 #[derive(Default)]
-struct Blocks {
+struct BlockRuns {
     /// The span that was added to last, by its number, and which of its blocks.
     span: u64,
     mask: u64,
@@ -309,13 +323,13 @@ struct Blocks {
     whole: (u64, u64),
 }
 
-impl Blocks {
+impl BlockRuns {
     /// Bytes from `start` to `end`.
     fn add(
         &mut self,
         start: u64,
         end: u64,
-        mut tell: impl FnMut(Part) -> sys::Result<()>,
+        mut tell: impl FnMut(UsedPart) -> sys::Result<()>,
     ) -> sys::Result<()> {
         for block in start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
             let span = block / PARTS;
@@ -328,26 +342,35 @@ impl Blocks {
         Ok(())
     }
 
-    fn finish_span(&mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+    fn finish_span(
+        &mut self,
+        mut tell: impl FnMut(UsedPart) -> sys::Result<()>,
+    ) -> sys::Result<()> {
         let (first, end) = self.whole;
         let (span, mask) = (self.span, core::mem::take(&mut self.mask));
-        if mask == u64::MAX && span == end && (1..SPANS).contains(&(end - first)) {
+        if mask == u64::MAX && span == end && (1..RANGE_SPANS_MAX).contains(&(end - first)) {
             self.whole.1 += 1;
             return Ok(());
         }
         if end > first {
-            tell(Part { offset: first * SPAN, length: (end - first) * SPAN, mask: None })?;
+            tell(UsedPart {
+                offset: first * SPAN_BYTES,
+                length: (end - first) * SPAN_BYTES,
+                mask: None,
+            })?;
         }
         self.whole = (0, 0);
         match mask {
             0 => {}
             u64::MAX => self.whole = (span, span + 1),
-            _ => tell(Part { offset: span * SPAN, length: SPAN, mask: Some(mask) })?,
+            _ => {
+                tell(UsedPart { offset: span * SPAN_BYTES, length: SPAN_BYTES, mask: Some(mask) })?
+            }
         }
         Ok(())
     }
 
-    fn end(mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+    fn end(mut self, mut tell: impl FnMut(UsedPart) -> sys::Result<()>) -> sys::Result<()> {
         self.finish_span(&mut tell)?;
         self.finish_span(&mut tell)
     }
@@ -360,8 +383,8 @@ mod tests {
     use std::vec::Vec;
 
     /// What is told of these ranges of bytes.
-    fn parts(ranges: &[(u64, u64)]) -> Vec<Part> {
-        let (mut all, mut blocks) = (Vec::new(), Blocks::default());
+    fn parts(ranges: &[(u64, u64)]) -> Vec<UsedPart> {
+        let (mut all, mut blocks) = (Vec::new(), BlockRuns::default());
         let mut tell = |part| {
             all.push(part);
             Ok(())
@@ -373,12 +396,12 @@ mod tests {
         all
     }
 
-    fn some(span: u64, mask: u64) -> Part {
-        Part { offset: span * SPAN, length: SPAN, mask: Some(mask) }
+    fn some(span: u64, mask: u64) -> UsedPart {
+        UsedPart { offset: span * SPAN_BYTES, length: SPAN_BYTES, mask: Some(mask) }
     }
 
-    fn all(span: u64, spans: u64) -> Part {
-        Part { offset: span * SPAN, length: spans * SPAN, mask: None }
+    fn all(span: u64, spans: u64) -> UsedPart {
+        UsedPart { offset: span * SPAN_BYTES, length: spans * SPAN_BYTES, mask: None }
     }
 
     #[test]
@@ -392,34 +415,50 @@ mod tests {
 
     #[test]
     fn what_was_used_whole_is_told_in_long_ranges() {
-        assert_eq!(parts(&[(0, SPAN)]), [all(0, 1)]);
-        let long = parts(&[(SPAN / 2, 20 * SPAN + 1)]);
+        assert_eq!(parts(&[(0, SPAN_BYTES)]), [all(0, 1)]);
+        let long = parts(&[(SPAN_BYTES / 2, 20 * SPAN_BYTES + 1)]);
         let half = u64::MAX << (PARTS / 2);
-        assert_eq!(long, [some(0, half), all(1, SPANS), all(9, SPANS), all(17, 3), some(20, 1)]);
-        let apart = parts(&[(SPAN, 2 * SPAN), (3 * SPAN, 4 * SPAN)]);
+        assert_eq!(
+            long,
+            [
+                some(0, half),
+                all(1, RANGE_SPANS_MAX),
+                all(9, RANGE_SPANS_MAX),
+                all(17, 3),
+                some(20, 1)
+            ]
+        );
+        let apart = parts(&[(SPAN_BYTES, 2 * SPAN_BYTES), (3 * SPAN_BYTES, 4 * SPAN_BYTES)]);
         assert_eq!(apart, [all(1, 1), all(3, 1)]);
     }
 
     #[test]
     fn who_waited_in_faults_tells_of_them() {
-        assert_eq!(least_wait_us(FAULTS, FAULTS * SHORT_US), FAULTS * SHORT_US);
-        assert_eq!(least_wait_us(FAULTS, 1 << 40), FAULTS * SHORT_US, "the rest may be sleep");
-        assert_eq!(least_wait_us(FAULTS - 1, 1 << 40), 0, "a few");
-        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_US - 1)), 0, "a fast device");
+        assert_eq!(
+            least_wait_us(JOIN_FAULTS, JOIN_FAULTS * SHORT_WAIT_US),
+            JOIN_FAULTS * SHORT_WAIT_US
+        );
+        assert_eq!(
+            least_wait_us(JOIN_FAULTS, 1 << 40),
+            JOIN_FAULTS * SHORT_WAIT_US,
+            "the rest may be sleep"
+        );
+        assert_eq!(least_wait_us(JOIN_FAULTS - 1, 1 << 40), 0, "a few");
+        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_WAIT_US - 1)), 0, "a fast device");
         assert_eq!(least_wait_us(0, 1 << 40), 0);
     }
 
     #[test]
     fn a_look_takes_a_small_part_of_what_was_waited_for() {
-        let patience = [0, SHARE * PATIENCE_US, 320_000, 1 << 40].map(patience_us);
-        assert_eq!(patience, [PATIENCE_US, PATIENCE_US, 20_000, PATIENCE_MAX_US]);
+        let patience = [0, LOOK_SHARE * LOOK_US_MIN, 320_000, 1 << 40].map(look_us);
+        assert_eq!(patience, [LOOK_US_MIN, LOOK_US_MIN, 20_000, LOOK_US_MAX]);
     }
 
     #[test]
     fn large_mappings_are_remembered_once() {
-        let (mapped, file) = (Mapped::new(), Identity::ROOT.join(b"/x"));
+        let (mapped, file) = (MappedUsage::new(), Identity::ROOT.join(b"/x"));
         let note = |start, name: &[u8]| {
-            mapped.add(Large { start, offset: 7, file, ..Large::none() }, name);
+            mapped.add(LargeMapping { start, offset: 7, file, ..LargeMapping::none() }, name);
         };
         note(0x2000, b"/x");
         let large = mapped.take(0x2000).expect("noted");
@@ -428,7 +467,7 @@ mod tests {
         note(0x3000, &[b'/'; NAME_MAX + 1]);
         assert!(mapped.take(0x3000).is_none(), "nobody could say of what it is");
         (1..100).for_each(|n| note(n << 30, b"/x"));
-        assert_eq!((1..100).filter(|n| mapped.take(n << 30).is_some()).count(), LARGE);
+        assert_eq!((1..100).filter(|n| mapped.take(n << 30).is_some()).count(), LARGE_MAPPINGS);
         note(99 << 30, b"/x");
         assert!(mapped.take(99 << 30).is_some(), "the newest are kept");
     }

@@ -8,7 +8,7 @@
 use linux_raw_sys::general as k;
 
 use super::call_outcome::Outcome;
-use super::{Target, give_up};
+use super::{Target, stop_policy};
 use crate::address_space;
 use crate::plane::{self, Call};
 use crate::session::Session;
@@ -20,30 +20,30 @@ const SHM_REMAP: u64 = 0o40000;
 const IPC_STAT: u64 = 2;
 
 /// Range of the lowest memory of ours between `at` and `end`.
-fn ours_from(session: &Session, at: u64, end: u64) -> Option<plane::AddressRange> {
-    session.owned_from(at, end).into_iter().chain(plane::patch::stubs_from(at, end)).min()
+fn own_memory_from(session: &Session, at: u64, end: u64) -> Option<plane::AddressRange> {
+    session.first_owned(at, end).into_iter().chain(plane::patch::stubs_from(at, end)).min()
 }
 
 impl Target {
     /// The program is about to replace whatever is in `len` bytes from `at`: what becomes of the call if it
     /// cannot have the place.
-    fn cover(&self, session: &'static Session, at: u64, len: u64) -> Option<Outcome> {
+    fn replace_range(&self, session: &'static Session, at: u64, len: u64) -> Option<Outcome> {
         let end = at.saturating_add(len);
         if !at.is_multiple_of(PAGE) || len == 0 {
             return None;
         }
-        if session.is_image(at, end) || plane::patch::stubs_from(at, end).is_some() {
+        if session.overlaps_image(at, end) || plane::patch::stubs_from(at, end).is_some() {
             return Some(Outcome::Answer(sys::fail(sys::ENOMEM)));
         }
         if address_space::make_way(at, end) {
             return None;
         }
         plane::retire_all_threads();
-        Some(give_up(session))
+        Some(stop_policy(session))
     }
 
     /// The program wants a place of memory if nothing is there: what is ours makes way.
-    fn enter(&self, at: u64, len: u64) {
+    fn make_way(&self, at: u64, len: u64) {
         if at.is_multiple_of(PAGE) {
             address_space::make_way(at, at.saturating_add(len));
         }
@@ -54,24 +54,24 @@ impl Target {
         let [at, len, _, flags, ..] = call.args;
         let flags = flags as u32;
         if flags & k::MAP_FIXED_NOREPLACE != 0 {
-            self.enter(at, len);
+            self.make_way(at, len);
             return None;
         }
-        if flags & k::MAP_FIXED != 0 { self.cover(session, at, len) } else { None }
+        if flags & k::MAP_FIXED != 0 { self.replace_range(session, at, len) } else { None }
     }
 
-    pub(super) fn remap(&self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn mremap(&self, session: &'static Session, call: &Call) -> Outcome {
         let [at, old, new, flags, to, _] = call.args;
         self.forget_memory(at, old);
-        self.has_grown(session, new.saturating_sub(old));
+        self.note_growth(session, new.saturating_sub(old));
         if flags as u32 & k::MREMAP_FIXED == 0 {
             return Outcome::Native;
         }
         self.forget_memory(to, new);
-        self.cover(session, to, new).unwrap_or(Outcome::Native)
+        self.replace_range(session, to, new).unwrap_or(Outcome::Native)
     }
 
-    pub(super) fn attach(&self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn shmat(&self, session: &'static Session, call: &Call) -> Outcome {
         let [id, at, flags, ..] = call.args;
         if at == 0 {
             return Outcome::Native;
@@ -86,25 +86,26 @@ impl Target {
         }
         let at = if flags & SHM_RND != 0 { at & !(PAGE - 1) } else { at };
         if flags & SHM_REMAP == 0 {
-            self.enter(at, segment[6]);
+            self.make_way(at, segment[6]);
             return Outcome::Native;
         }
-        self.cover(session, at, segment[6]).unwrap_or(Outcome::Native)
+        self.replace_range(session, at, segment[6]).unwrap_or(Outcome::Native)
     }
 
-    pub(super) fn unmap(&self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn munmap(&self, session: &'static Session, call: &Call) -> Outcome {
         let [at, len, ..] = call.args;
         self.forget_memory(at, len);
         let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
         let Some(end) = end.filter(|_| at.is_multiple_of(PAGE)) else { return Outcome::Native };
-        if ours_from(session, at, end).is_none() {
+        if own_memory_from(session, at, end).is_none() {
             return Outcome::Native;
         }
         // What is around ours.
         let mut from = at;
         while from < end {
             let plane::AddressRange { start: ours, end: behind } =
-                ours_from(session, from, end).unwrap_or(plane::AddressRange::of_bytes(end, 0));
+                own_memory_from(session, from, end)
+                    .unwrap_or(plane::AddressRange::of_bytes(end, 0));
             if from < ours {
                 // SAFETY: the program asked for it, and none of it is ours.
                 let unmapped = unsafe { sys::unmap(from, ours - from) };

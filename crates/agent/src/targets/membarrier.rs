@@ -10,7 +10,7 @@ use crate::sys;
 /// Commands of membarrier(2).
 const SYNC_CORE: u32 = 1 << 5;
 const REGISTER_SYNC_CORE: u32 = 1 << 6;
-const REGISTERING: u32 = 1 << 2 | 1 << 4 | REGISTER_SYNC_CORE | 1 << 8;
+const REGISTER_COMMANDS: u32 = 1 << 2 | 1 << 4 | REGISTER_SYNC_CORE | 1 << 8;
 const GET_REGISTRATIONS: u32 = 1 << 9;
 
 /// What the program has registered the process for. (A forked child inherits either both or none: what the
@@ -21,7 +21,7 @@ pub(super) fn membarrier(call: &Call) -> Outcome {
     let (command, flags) = (call.args[0] as u32, call.args[1] as u32);
     let registered = REGISTERED.load(Relaxed);
     match command {
-        _ if command & REGISTERING != 0 => {
+        _ if command & REGISTER_COMMANDS != 0 => {
             let ret = call.perform();
             if ret == 0 {
                 REGISTERED.fetch_or(command, Relaxed);

@@ -13,6 +13,7 @@ mod call_outcome;
 mod call_sampling;
 pub(crate) mod child_stalls;
 mod concurrency;
+mod dcache_miss_cost;
 mod demand_readahead;
 mod disclosure_calls;
 mod dontfork_regions;
@@ -24,7 +25,6 @@ mod mapped_usage;
 mod mapping_conflicts;
 mod membarrier;
 mod name_lookups;
-mod negative_lookup_cost;
 mod page_faults;
 mod page_residency;
 mod path_argument;
@@ -44,7 +44,7 @@ use runahead_abi::agent_config::{tell, without};
 use runahead_abi::{Identity, PATH_MAX};
 
 use crate::arch::{CALLS, Context, ticks};
-use crate::descriptor_names::{Kind, NAMES};
+use crate::descriptor_names::{FileKind, NAMES};
 use crate::lock::Lock;
 use crate::plane::policy::ProcessEvents;
 use crate::plane::thread::Thread;
@@ -55,13 +55,15 @@ use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
 use call_outcome::Outcome;
-use call_sampling::SAMPLES;
-pub(crate) use call_sampling::{lets_by, samples};
+use call_sampling::SAMPLED_CALLS;
+pub(crate) use call_sampling::{may_be_sampled, skip_unsampled};
 pub use exec::prepare_strictly;
-use path_argument::Given;
-pub use privilege_changes::leave_for;
-use privilege_changes::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
-use stall_probing::Pace;
+use path_argument::PathArgument;
+pub use privilege_changes::retire_if_needed;
+use privilege_changes::{
+    CREDENTIAL_CALLS, installs_filter, keeps_credentials, retire_plane, stop_policy,
+};
+use stall_probing::StallProbing;
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 ///
@@ -69,54 +71,54 @@ use stall_probing::Pace;
 /// in the child.
 #[repr(C)]
 pub struct Target {
-    pub(crate) pace: Pace,
-    unknown: negative_lookup_cost::Unknown,
-    runnable: run_queue_delay::Runnable,
-    pub(crate) syncs: Lock<shadow_sync::Syncs>,
+    pub(crate) stall_probing: StallProbing,
+    dcache_misses: dcache_miss_cost::DcacheMissCost,
+    run_queue: run_queue_delay::RunQueueDelay,
+    pub(crate) syncs: Lock<shadow_sync::SyncHistory>,
     /// The thread of which there is a shadow; null while that may be any.
-    pub(crate) shadowed: AtomicPtr<Thread>,
+    pub(crate) shadowed_thread: AtomicPtr<Thread>,
     /// Whether the supervisor has been asked to let this process join.
     tried_to_join: AtomicBool,
     /// What this process has waited without having joined, in time-stamp ticks.
-    waited: AtomicU64,
+    waited_ticks: AtomicU64,
     /// Held by the thread that writes the target's ring.
-    sending: Lock<()>,
-    disclosed: disclosure_calls::Disclosed,
+    ring_lock: Lock<()>,
+    disclosures: disclosure_calls::DisclosureState,
     /// Accesses that this process did not join for.
-    untold: AtomicU32,
+    accesses_before_join: AtomicU32,
     /// An access could not be told.
-    falls_behind: AtomicBool,
-    started: demand_readahead::Started,
-    unforked: dontfork_regions::Unforked,
-    family: child_stalls::Family,
-    flushes: flush_on_close::Flushes,
-    mapped: mapped_usage::Mapped,
-    watched: page_faults::Watched,
+    recording_falls_behind: AtomicBool,
+    demand_readahead: demand_readahead::DemandReadahead,
+    dontfork: dontfork_regions::DontforkRegions,
+    child_stalls: child_stalls::ChildStalls,
+    flush_on_close: flush_on_close::FlushOnClose,
+    mapped_usage: mapped_usage::MappedUsage,
+    fault_watch: page_faults::FaultWatch,
     /// There is memory of which no copy is to be made.
-    keeps_secrets: AtomicBool,
+    shadows_forbidden: AtomicBool,
     /// Threads wait for children of all kinds.
     waits_for_clones: AtomicBool,
 }
 
 static TARGET: Target = Target {
-    pace: Pace::new(),
-    unknown: negative_lookup_cost::Unknown::new(),
-    runnable: run_queue_delay::Runnable::new(),
-    syncs: Lock::new(shadow_sync::Syncs::new()),
-    shadowed: AtomicPtr::new(core::ptr::null_mut()),
+    stall_probing: StallProbing::new(),
+    dcache_misses: dcache_miss_cost::DcacheMissCost::new(),
+    run_queue: run_queue_delay::RunQueueDelay::new(),
+    syncs: Lock::new(shadow_sync::SyncHistory::new()),
+    shadowed_thread: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
-    waited: AtomicU64::new(0),
-    sending: Lock::new(()),
-    disclosed: disclosure_calls::Disclosed::new(),
-    untold: AtomicU32::new(0),
-    falls_behind: AtomicBool::new(false),
-    started: demand_readahead::Started::new(),
-    unforked: dontfork_regions::Unforked::new(),
-    family: child_stalls::Family::new(),
-    flushes: flush_on_close::Flushes::new(),
-    mapped: mapped_usage::Mapped::new(),
-    watched: page_faults::Watched::new(),
-    keeps_secrets: AtomicBool::new(false),
+    waited_ticks: AtomicU64::new(0),
+    ring_lock: Lock::new(()),
+    disclosures: disclosure_calls::DisclosureState::new(),
+    accesses_before_join: AtomicU32::new(0),
+    recording_falls_behind: AtomicBool::new(false),
+    demand_readahead: demand_readahead::DemandReadahead::new(),
+    dontfork: dontfork_regions::DontforkRegions::new(),
+    child_stalls: child_stalls::ChildStalls::new(),
+    flush_on_close: flush_on_close::FlushOnClose::new(),
+    mapped_usage: mapped_usage::MappedUsage::new(),
+    fault_watch: page_faults::FaultWatch::new(),
+    shadows_forbidden: AtomicBool::new(false),
     waits_for_clones: AtomicBool::new(false),
 };
 
@@ -176,7 +178,7 @@ const INTEREST: &[u64] = &[
 ];
 
 /// Whether this policy looks at calls of that number, wherever it is asked from.
-pub(crate) fn sees(number: u64) -> bool {
+pub(crate) fn intercepts(number: u64) -> bool {
     const SEES: [bool; CALLS] = {
         let (mut table, mut n) = ([false; CALLS], 0);
         while n < INTEREST.len() {
@@ -184,8 +186,8 @@ pub(crate) fn sees(number: u64) -> bool {
             n += 1;
         }
         n = 0;
-        while n < SAMPLES.len() {
-            table[SAMPLES[n] as usize] = true;
+        while n < SAMPLED_CALLS.len() {
+            table[SAMPLED_CALLS[n] as usize] = true;
             n += 1;
         }
         table[nr::FCNTL as usize] = true;
@@ -195,25 +197,25 @@ pub(crate) fn sees(number: u64) -> bool {
 }
 
 /// Calls of that number are looked at for hints alone: to miss one costs no more than that.
-pub(crate) fn may_miss(number: u64) -> bool {
-    samples(number)
+pub(crate) fn is_hint_only(number: u64) -> bool {
+    may_be_sampled(number)
         || matches!(number, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CHDIR | nr::FCHDIR)
         || matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
 }
 
-/// How this policy ends, where another asks it ([`be_asked_by_another`]).
-static IS_ASKED_BY_ANOTHER: AtomicBool = AtomicBool::new(false);
+/// How this policy ends, where another asks it ([`set_consulted_by_other_policy`]).
+static IS_CONSULTED: AtomicBool = AtomicBool::new(false);
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// From here on it is another policy that the plane asks, and that asks this one of calls that it lets go on. This one can end without
 /// that one: see [`has_ended`].
-pub(crate) fn be_asked_by_another() {
-    IS_ASKED_BY_ANOTHER.store(true, Relaxed);
+pub(crate) fn set_consulted_by_other_policy() {
+    IS_CONSULTED.store(true, Relaxed);
 }
 
 /// See there.
-fn is_asked_by_another() -> bool {
-    IS_ASKED_BY_ANOTHER.load(Relaxed)
+fn is_consulted_by_other_policy() -> bool {
+    IS_CONSULTED.load(Relaxed)
 }
 
 /// This policy is not to be asked any more, nor in children.
@@ -222,8 +224,8 @@ pub(crate) fn has_ended() -> bool {
 }
 
 /// The program has changed the rules under which it runs, and this policy ends.
-fn end() {
-    match is_asked_by_another() {
+fn end_policy() {
+    match is_consulted_by_other_policy() {
         true => HAS_ENDED.store(true, Relaxed),
         false => plane::stand_down(),
     }
@@ -232,8 +234,8 @@ fn end() {
 /// Makes this process a target, in which the plane has started.
 pub fn start() {
     let Some(session) = session::get() else { return };
-    TARGET.begin(session);
-    NAMES.enter(start_directory());
+    TARGET.reset_for_process(session);
+    NAMES.set_cwd(start_directory());
     // (Nothing is prepared for this policy, so that nothing can fail.)
     let _ = plane::set_policy(&INSTALLED);
 }
@@ -250,29 +252,29 @@ fn start_directory() -> Identity {
 }
 
 /// The policy of a target: it decides when to make a shadow, and otherwise leaves calls as they are.
-struct OfTargets;
+struct TargetPolicy;
 
-pub(crate) static POLICY: &dyn Policy = &OfTargets;
+pub(crate) static POLICY: &dyn Policy = &TargetPolicy;
 
-static INSTALLED: AnyPolicy = AnyPolicy::Plain(&OfTargets);
+static INSTALLED: AnyPolicy = AnyPolicy::Plain(&TargetPolicy);
 
-impl Policy for OfTargets {
+impl Policy for TargetPolicy {
     fn interest(&self) -> Interest {
-        Interest::Only { all_of: INTEREST, commands_of: &[nr::FCNTL], samples_of: SAMPLES }
+        Interest::Only { all_of: INTEREST, commands_of: &[nr::FCNTL], samples_of: SAMPLED_CALLS }
     }
 
     fn before(&self, call: &Call) -> Verdict {
-        policy(call)
+        decide_call(call)
     }
 }
 
-impl ProcessEvents for OfTargets {
+impl ProcessEvents for TargetPolicy {
     fn poked(&self, frame: &mut Context) {
-        TARGET.look_at_faults(frame);
+        TARGET.check_faults(frame);
     }
 
     fn poke_missed(&self) {
-        page_faults::look_later();
+        page_faults::rearm_timer();
     }
 
     fn thread_ends(&self) {
@@ -280,8 +282,8 @@ impl ProcessEvents for OfTargets {
     }
 
     fn before_child(&self) {
-        TARGET.family.expect_child();
-        // A parent hears of its children when it reads from a pipe (`family`).
+        TARGET.child_stalls.expect_child();
+        // A parent hears of its children when it reads from a pipe (`child_stalls`).
         plane::see_all_of(nr::READ, true);
     }
 
@@ -290,11 +292,11 @@ impl ProcessEvents for OfTargets {
     }
 
     fn before_exec(&self, call: &Call) -> Token {
-        exec::before(call)
+        exec::before_exec(call)
     }
 
     fn exec_failed(&self, token: Token) {
-        exec::failed(token);
+        exec::exec_failed(token);
     }
 
     fn event(&self, event: Event) {
@@ -311,28 +313,28 @@ impl ProcessEvents for OfTargets {
 fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
-    TARGET.wake();
-    TARGET.watched.start_in_child();
-    TARGET.begin(session);
+    TARGET.leave_sampling();
+    TARGET.fault_watch.start_in_child();
+    TARGET.reset_for_process(session);
     plane::see_all_of(nr::READ, false);
     sample_counter::none();
     TARGET.syncs.break_open();
-    TARGET.syncs.try_with(|syncs| *syncs = shadow_sync::Syncs::new());
-    TARGET.sending.break_open();
-    TARGET.mapped.start_in_child();
-    TARGET.disclosed.start_in_child();
-    TARGET.unforked.start_in_child();
-    TARGET.family.start_in_child();
-    TARGET.runnable.start_in_child();
-    TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
+    TARGET.syncs.try_with(|syncs| *syncs = shadow_sync::SyncHistory::new());
+    TARGET.ring_lock.break_open();
+    TARGET.mapped_usage.start_in_child();
+    TARGET.disclosures.start_in_child();
+    TARGET.dontfork.start_in_child();
+    TARGET.child_stalls.start_in_child();
+    TARGET.run_queue.start_in_child();
+    TARGET.shadowed_thread.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
-    TARGET.waited.store(0, Relaxed);
-    TARGET.untold.store(0, Relaxed);
+    TARGET.waited_ticks.store(0, Relaxed);
+    TARGET.accesses_before_join.store(0, Relaxed);
     TARGET.waits_for_clones.store(false, Relaxed);
-    TARGET.falls_behind.store(false, Relaxed);
+    TARGET.recording_falls_behind.store(false, Relaxed);
 }
 
-fn policy(call: &Call) -> Verdict {
+fn decide_call(call: &Call) -> Verdict {
     let Some(session) = session::get() else { return Verdict::NATIVE };
     TARGET.watch_faults(call.thread);
     let verdict = match TARGET.decide(session, call) {
@@ -342,21 +344,21 @@ fn policy(call: &Call) -> Verdict {
         Outcome::InShadow => {
             // It gets no signals, those that were held for its target neither.
             call.thread.forget_held();
-            return shadow::policy(call);
+            return shadow::answer_call(call);
         }
     };
     if session.config.tell != tell::ALL && !session.is_without(without::SAMPLING) {
-        TARGET.rest(call);
+        TARGET.schedule_next_sample(call);
     }
     verdict
 }
 
 impl Target {
     /// A process begins.
-    fn begin(&self, session: &Session) {
-        self.pace.start();
-        self.mapped.start(ticks());
-        self.pace.hear(session.slow_devices().latest(), ticks);
+    fn reset_for_process(&self, session: &Session) {
+        self.stall_probing.reset();
+        self.mapped_usage.start(ticks());
+        self.stall_probing.hear_of_stalls(session.slow_devices().latest(), ticks);
         // A child's thread counts anew; and to be stopped, as at an exec, counts.
         if let Some(thread) = plane::thread::current() {
             thread.switches.set(None);
@@ -382,59 +384,59 @@ impl Target {
             nr::FACCESSAT2 => self.look_up_at(session, call, at_path(0), a[3] as u32),
             nr::READLINK => self.look_up(session, call, (AT_FDCWD, a[0]), false),
             nr::READLINKAT => self.look_up(session, call, at_path(0), false),
-            nr::GETDENTS | nr::GETDENTS64 => self.list(session, call),
+            nr::GETDENTS | nr::GETDENTS64 => self.list_directory(session, call),
             nr::MMAP if a[3] as u32 & k::MAP_LOCKED != 0 => {
-                self.keep_secrets(session);
+                self.forbid_shadows(session);
                 note_shared(call, self.map(session, call))
             }
             nr::MMAP => {
-                if shadow_visibility::finds_shadows(call) {
-                    shadow_visibility::outlive_everywhere(session);
+                if shadow_visibility::counts_shadows(call) {
+                    shadow_visibility::outlive_session_shadows(session);
                 }
                 note_shared(call, self.map(session, call))
             }
             // (With userfaultfd(2) the program hears of forks, and of pages that a shadow would fetch.)
             nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET | nr::USERFAULTFD => {
-                self.keep_secrets(session);
+                self.forbid_shadows(session);
                 Outcome::Native
             }
             nr::MADVISE => self.advise(call),
             nr::FADVISE64 => self.disclose(session, call),
             nr::MUNMAP => {
-                self.tell_unmapped(session, a[0], a[1]);
-                self.unmap(session, call)
+                self.record_unmapped(session, a[0], a[1]);
+                self.munmap(session, call)
             }
             nr::BRK => {
-                self.sets_break(session, a[0]);
+                self.note_brk(session, a[0]);
                 Outcome::Native
             }
-            nr::MREMAP => note_shared(call, self.remap(session, call)),
-            nr::SHMAT => self.attach(session, call),
+            nr::MREMAP => note_shared(call, self.mremap(session, call)),
+            nr::SHMAT => self.shmat(session, call),
             nr::MEMBARRIER => membarrier::membarrier(call),
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::UNLINK | nr::UNLINKAT | nr::RMDIR => {
                 // A shadow may be the last to hold what is removed.
-                self.let_go_of_all(session);
+                self.end_shadows(session);
                 Outcome::Native
             }
             nr::UMOUNT2 => {
-                exec::let_go_everywhere(session);
+                exec::end_session_shadows(session);
                 Outcome::Native
             }
-            nr::FCNTL | nr::SHMCTL | nr::SHMGET if shadow_visibility::finds_shadows(call) => {
-                shadow_visibility::outlive_everywhere(session);
+            nr::FCNTL | nr::SHMCTL | nr::SHMGET if shadow_visibility::counts_shadows(call) => {
+                shadow_visibility::outlive_session_shadows(session);
                 Outcome::Native
             }
             nr::SHMCTL | nr::SHMGET => Outcome::Native,
-            nr::FCNTL | nr::FANOTIFY_INIT if leases::are_answered(call) => {
-                self.open_no_more(session)
+            nr::FCNTL | nr::FANOTIFY_INIT if leases::answers_opens(call) => {
+                self.stop_reading_ahead(session)
             }
             nr::EXIT_GROUP => {
                 self.count_last_faults(session, call.thread);
-                self.tell_all_mapped(session);
-                self.outlive_all(session);
+                self.record_all_mapped(session);
+                self.outlive_shadows(session);
                 Outcome::Native
             }
             nr::WAIT4 | nr::WAITID => {
@@ -442,25 +444,25 @@ impl Target {
                 self.wait_for_children(session, call)
             }
             // A filter of the program's own: our calls would be judged by it.
-            nr::SECCOMP if installs_filter(call) => leave(session),
+            nr::SECCOMP if installs_filter(call) => retire_plane(session),
             nr::SECCOMP => Outcome::Native,
             nr::PRCTL => self.prctl(session, call),
             // It asks to be traced: whoever does that is not to see our signals.
-            nr::PTRACE if a[0] == 0 => leave(session),
+            nr::PTRACE if a[0] == 0 => retire_plane(session),
             nr::PTRACE => Outcome::Native,
             nr::CHROOT
             | nr::PIVOT_ROOT
             | nr::UNSHARE
             | nr::SETNS
             | nr::CAPSET
-            | nr::LANDLOCK_RESTRICT_SELF => give_up(session),
-            n if CREDENTIAL_CALLS.contains(&n) && !asks_for_what_it_has(call) => give_up(session),
-            _ => self.rename(session, call),
+            | nr::LANDLOCK_RESTRICT_SELF => stop_policy(session),
+            n if CREDENTIAL_CALLS.contains(&n) && !keeps_credentials(call) => stop_policy(session),
+            _ => self.track_descriptors(session, call),
         }
     }
 
     /// Calls that change what descriptors mean.
-    fn rename(&self, session: &'static Session, call: &Call) -> Outcome {
+    fn track_descriptors(&self, session: &'static Session, call: &Call) -> Outcome {
         match call.nr {
             nr::CLOSE => {
                 NAMES.forget(call.fd(0));
@@ -477,7 +479,7 @@ impl Target {
         }
         let mut room = MaybeUninit::uninit();
         let directory = match call.nr {
-            nr::CHDIR => Some(Given::copied(AT_FDCWD, call.args[0], &mut room)),
+            nr::CHDIR => Some(PathArgument::copied(AT_FDCWD, call.args[0], &mut room)),
             _ => None,
         };
         let ret = call.perform();
@@ -486,14 +488,16 @@ impl Target {
             nr::LSEEK => NAMES.seek(call.fd(0), ret as u64),
             nr::CHDIR => {
                 // One that could not be copied has been changed since, and leads anywhere.
-                let path = directory.as_ref().and_then(Given::copy).unwrap_or(b"?");
+                let path = directory.as_ref().and_then(PathArgument::copy).unwrap_or(b"?");
                 if session.is_joined() {
                     session.shared().parents.opened(NAMES.cwd(), path);
                 }
-                NAMES.enter(session.shared().parents.walk(NAMES.cwd(), path));
+                NAMES.set_cwd(session.shared().parents.walk(NAMES.cwd(), path));
             }
-            nr::FCHDIR => NAMES.enter(NAMES.identity(call.fd(0))),
-            nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => NAMES.copy(call.fd(0), ret as sys::Fd),
+            nr::FCHDIR => NAMES.set_cwd(NAMES.identity(call.fd(0))),
+            nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => {
+                NAMES.note_duplicate(call.fd(0), ret as sys::Fd)
+            }
             _ => {}
         }
         Outcome::Answer(ret)
@@ -501,19 +505,19 @@ impl Target {
 
     /// The program says that some of its memory is not to be seen, or not to reach a disk: what a shadow
     /// copies would be ordinary memory. It has none from here on, nor have its children.
-    fn keep_secrets(&self, session: &'static Session) {
-        if !self.keeps_secrets.swap(true, Relaxed) {
-            self.let_go_of_all(session);
+    fn forbid_shadows(&self, session: &'static Session) {
+        if !self.shadows_forbidden.swap(true, Relaxed) {
+            self.end_shadows(session);
         }
     }
 
     /// The name of what `path` leads to from `dir`.
-    fn identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
+    fn path_identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
         session.shared().parents.walk(NAMES.at(dir), path)
     }
 
     /// What kind of file `fd` is, asked once for each open.
-    fn kind(&self, fd: sys::Fd) -> Kind {
+    fn file_kind(&self, fd: sys::Fd) -> FileKind {
         NAMES.kind(fd)
     }
 }

@@ -9,10 +9,10 @@ use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
 use super::call_outcome::{Outcome, Stall};
-use super::path_argument::{Given, is_link, is_no_link, was_read};
-use super::stall_handling::Likely;
+use super::path_argument::{PathArgument, is_not_a_link, path_was_read, reads_link};
+use super::stall_handling::WaitLikely;
 use crate::arch::ticks;
-use crate::descriptor_names::{self, Kind, NAMES};
+use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::hint_sender::Hint;
 use crate::path_text;
 use crate::plane::{self, Call};
@@ -22,7 +22,7 @@ use crate::sys::{self, Errno, Fd, nr};
 
 /// Entries of a directory that are looked at, of those that come at once, where they must be copied: what a C
 /// library asks for.
-const ENTRIES_BYTES: usize = 32 << 10;
+const ENTRIES_COPY_BYTES: usize = 32 << 10;
 
 impl Target {
     pub(super) fn open(
@@ -33,15 +33,15 @@ impl Target {
         flags: u32,
     ) -> Outcome {
         let mut room = MaybeUninit::uninit();
-        let name = &self.given(session, call, at, &mut room);
+        let name = &self.path_argument(session, call, at, &mut room);
         // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
         if flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) != 0 {
-            let ret = self.timed(session, call, 0, |t| t.knows_name(session, name));
-            return self.opened(session, call, ret, name);
+            let ret = self.perform_timed(session, call, 0, |t| t.is_name_hinted(session, name));
+            return self.note_opened(session, call, ret, name);
         }
-        if !self.probing(session) || self.names_are_quick(session) {
-            let ret = self.hoped(session, call, name, Likely::No);
-            return self.opened(session, call, ret, name);
+        if !self.probing(session) || self.dcache_misses_are_fast(session) {
+            let ret = self.perform_expecting_memory(session, call, name, WaitLikely::No);
+            return self.note_opened(session, call, ret, name);
         }
         // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
         let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_CACHED.into() };
@@ -50,8 +50,8 @@ impl Target {
         // SAFETY: what the program asked for, as openat2 has it; a FIFO may wait for its other end.
         match sys::check(unsafe { call.attempt(nr::OPENAT2, &args) }) {
             Ok(fd) => {
-                self.pace.hit();
-                self.opened(session, call, call.performed(fd as i64), name)
+                self.stall_probing.note_hit();
+                self.note_opened(session, call, call.performed(fd as i64), name)
             }
             Err(Errno(sys::ERESTARTNOINTR)) => Outcome::Answer(sys::RESTART),
             Err(Errno(sys::EAGAIN)) => {
@@ -59,26 +59,26 @@ impl Target {
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
                 // SAFETY: the kernel has just read this name.
-                match unsafe { self.unknown(session, call, name, kind, nofollow) } {
-                    Some(ret) => self.opened(session, call, ret, name),
+                match unsafe { self.resolve_uncached(session, call, name, kind, nofollow) } {
+                    Some(ret) => self.note_opened(session, call, ret, name),
                     None => Outcome::InShadow,
                 }
             }
             // Answers that a walk through memory can give for good.
             Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
-                self.pace.hit();
-                self.opened(session, call, sys::fail(e), name)
+                self.stall_probing.note_hit();
+                self.note_opened(session, call, sys::fail(e), name)
             }
             // A FIFO waits for its other end.
             Err(Errno(sys::EINTR)) => {
                 let ret = call.performed(sys::fail(sys::EINTR));
-                self.opened(session, call, ret, name)
+                self.note_opened(session, call, ret, name)
             }
             // openat2 is stricter than openat about flags, and may be refused to us where openat is
             // not: the call itself has the last word.
             Err(_) => {
-                let ret = self.timed(session, call, 0, |_| false);
-                self.opened(session, call, ret, name)
+                let ret = self.perform_timed(session, call, 0, |_| false);
+                self.note_opened(session, call, ret, name)
             }
         }
     }
@@ -86,38 +86,38 @@ impl Target {
     /// openat2 has its own resolve flags: made as it stands.
     pub(super) fn open_as_given(&self, session: &'static Session, call: &Call) -> Outcome {
         let mut room = MaybeUninit::uninit();
-        let name = self.given(session, call, (call.fd(0), call.args[1]), &mut room);
-        let ret = self.timed(session, call, 0, |_| false);
-        self.opened(session, call, ret, &name)
+        let name = self.path_argument(session, call, (call.fd(0), call.args[1]), &mut room);
+        let ret = self.perform_timed(session, call, 0, |_| false);
+        self.note_opened(session, call, ret, &name)
     }
 
-    fn opened(
+    fn note_opened(
         &self,
         session: &'static Session,
         call: &Call,
         ret: i64,
-        name: &Given<'_>,
+        name: &PathArgument<'_>,
     ) -> Outcome {
-        if !was_read(ret) {
+        if !path_was_read(ret) {
             return Outcome::Answer(ret);
         }
         let dir = name.dir;
         // SAFETY: the kernel has just resolved this name.
         let Some(text) = (unsafe { name.text() }) else {
-            self.count(session, call, || Identity::UNSET.into());
+            self.count_access(session, call, || Identity::UNSET.into());
             if ret >= 0 {
                 NAMES.forget(ret as Fd);
             }
             return Outcome::Answer(ret);
         };
-        self.tell_open(session, call, dir, text);
-        let identity = self.identity(session, dir, text);
-        self.count(session, call, || identity.into());
+        self.record_open(session, call, dir, text);
+        let identity = self.path_identity(session, dir, text);
+        self.count_access(session, call, || identity.into());
         if ret >= 0 {
-            if session.is_joined() && !self.nobody_asks(session) {
+            if session.is_joined() && !self.names_are_unused(session) {
                 session.shared().parents.opened(NAMES.at(dir), text);
             }
-            NAMES.opened(ret as Fd, identity);
+            NAMES.note_opened(ret as Fd, identity);
         }
         Outcome::Answer(ret)
     }
@@ -126,69 +126,85 @@ impl Target {
     ///
     /// # Safety
     /// In this call of the program's, the kernel has read the name.
-    unsafe fn unknown(
+    unsafe fn resolve_uncached(
         &self,
         session: &'static Session,
         call: &Call,
-        name: &Given<'_>,
+        name: &PathArgument<'_>,
         kind: HintKind,
         flags: u32,
     ) -> Option<i64> {
         // SAFETY: passed on to the caller.
         let Some(text) = (unsafe { name.text() }) else { return Some(call.perform()) };
-        match self.place_of(session, name.dir, text) {
-            Place::Memory => Some(call.perform()),
-            Place::Quick => Some(self.hoped(session, call, name, Likely::Yes)),
-            Place::Slow => {
-                self.stall(session, call, self.named(session, name.dir, text, kind, flags), 0)
+        match self.locate_name(session, name.dir, text) {
+            NameLocation::Memory => Some(call.perform()),
+            NameLocation::Fast => {
+                Some(self.perform_expecting_memory(session, call, name, WaitLikely::Yes))
             }
+            NameLocation::Slow => self.handle_stall(
+                session,
+                call,
+                self.stall_of_name(session, name.dir, text, kind, flags),
+                0,
+            ),
         }
     }
 
     /// Makes a call with a name that is hoped to need no more than memory.
-    fn hoped(&self, session: &'static Session, call: &Call, name: &Given<'_>, wait: Likely) -> i64 {
-        let known = |t: &Self| t.knows_name(session, name);
-        let (ret, waited) = self.made_and_timed(session, call, 0, wait, known);
+    fn perform_expecting_memory(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        name: &PathArgument<'_>,
+        wait: WaitLikely,
+    ) -> i64 {
+        let known = |t: &Self| t.is_name_hinted(session, name);
+        let (ret, waited) = self.perform_measured(session, call, 0, wait, known);
         if let Some(ticks) = waited
-            && was_read(ret)
+            && path_was_read(ret)
             // SAFETY: the kernel has just resolved this name.
             && let Some(text) = unsafe { name.text() }
-            && let Some(device) = device_of(name.dir, text)
+            && let Some(device) = nearest_device(name.dir, text)
         {
-            self.has_waited(session, device, ticks);
-            if self.names_are_quick(session) {
-                self.unknown.took(ticks / session.config.ticks_per_us);
+            self.note_unexpected_wait(session, device, ticks);
+            if self.dcache_misses_are_fast(session) {
+                self.dcache_misses.note(ticks / session.config.ticks_per_us);
                 // Something may be learned from it.
-                let stall = self.named(session, name.dir, text, HintKind::Lookup, NO_FOLLOW);
-                self.demand(session, &stall);
+                let stall =
+                    self.stall_of_name(session, name.dir, text, HintKind::Lookup, NO_FOLLOW);
+                self.send_demand(session, &stall);
             }
         }
         ret
     }
 
     /// Names that the kernel does not know are mostly answered from memory here, so that none is tried.
-    fn names_are_quick(&self, session: &'static Session) -> bool {
+    fn dcache_misses_are_fast(&self, session: &'static Session) -> bool {
         session.is_joined()
-            && self.unknown.are_quick()
+            && self.dcache_misses.are_fast()
             && session.shared().control.want_sync.load(Relaxed) == 0
     }
 
     /// Where the answer for a name lies that the kernel does not know.
-    pub(super) fn place_of(&self, session: &Session, dir: Fd, path: &[u8]) -> Place {
+    pub(super) fn locate_name(&self, session: &Session, dir: Fd, path: &[u8]) -> NameLocation {
         if path_text::is_made_up(path) {
-            return Place::Memory;
+            return NameLocation::Memory;
         }
         let (memory, remote) = (&session.config.memory_devices, &session.config.remote_devices);
         let slow = session.slow_devices();
-        let quick = match device_of(dir, path) {
-            Some(device) if memory.contains(&device) => return Place::Memory,
+        let quick = match nearest_device(dir, path) {
+            Some(device) if memory.contains(&device) => return NameLocation::Memory,
             Some(device) => !remote.contains(&device) && !slow.is_slow(device, ticks()),
             None => plane::has_threads() && !slow.is_any_slow(ticks),
         };
-        if quick && !self.pace.stalling() { Place::Quick } else { Place::Slow }
+        if quick && !self.stall_probing.has_stalled_lately() {
+            NameLocation::Fast
+        } else {
+            NameLocation::Slow
+        }
     }
 
-    fn named<'a>(
+    fn stall_of_name<'a>(
         &self,
         session: &Session,
         dir: Fd,
@@ -196,9 +212,9 @@ impl Target {
         kind: HintKind,
         flags: u32,
     ) -> Stall<'a> {
-        let object = self.identity(session, dir, path);
+        let object = self.path_identity(session, dir, path);
         let hint = Hint::whole(kind, object, flags | DEMAND, b"");
-        Stall { piece: object.into(), hint, at: 0, dir, path }
+        Stall { piece: object.into(), hint, wait_offset: 0, dir, path }
     }
 
     pub(super) fn look_up_at(
@@ -223,76 +239,83 @@ impl Target {
         follow: bool,
     ) -> Outcome {
         let mut room = MaybeUninit::uninit();
-        let name = &self.given(session, call, at, &mut room);
+        let name = &self.path_argument(session, call, at, &mut room);
         let unknown = self.probing(session)
-            && !self.names_are_quick(session)
+            && !self.dcache_misses_are_fast(session)
             && match plane::has_threads() {
                 // The place takes a descriptor for a moment, which another thread could notice.
                 true => self.expects_to_wait(session, name),
-                false => is_unknown(name, follow),
+                false => is_dcache_miss(name, follow),
             };
         let ret = if unknown {
             let flags = if follow { 0 } else { NO_FOLLOW };
             let kind = HintKind::Lookup;
             // SAFETY: it has been copied, or the kernel has just read it.
-            match unsafe { self.unknown(session, call, name, kind, flags) } {
+            match unsafe { self.resolve_uncached(session, call, name, kind, flags) } {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.hoped(session, call, name, Likely::No)
+            self.perform_expecting_memory(session, call, name, WaitLikely::No)
         };
-        let is_wanted = !self.nobody_asks(session) || self.tells(session);
-        let text = match is_wanted && (was_read(ret) || is_no_link(call, ret)) {
+        let is_wanted = !self.names_are_unused(session) || self.records_accesses(session);
+        let text = match is_wanted && (path_was_read(ret) || is_not_a_link(call, ret)) {
             // SAFETY: the kernel has just resolved this name.
             true => unsafe { name.text() },
             false => None,
         };
-        if let Some(text) = text.filter(|_| was_read(ret)) {
-            self.tell_look(session, call, (name.dir, text), follow);
+        if let Some(text) = text.filter(|_| path_was_read(ret)) {
+            self.record_lookup(session, call, (name.dir, text), follow);
         }
-        let known = text.filter(|_| !self.nobody_asks(session));
-        let identity = known.map_or(Identity::UNSET, |text| self.identity(session, name.dir, text));
-        self.count(session, call, || identity.into());
-        if known.is_some() && is_link(call) {
-            self.touch(session, identity.link(), false);
+        let known = text.filter(|_| !self.names_are_unused(session));
+        let identity =
+            known.map_or(Identity::UNSET, |text| self.path_identity(session, name.dir, text));
+        self.count_access(session, call, || identity.into());
+        if known.is_some() && reads_link(call) {
+            self.note_use(session, identity.link(), false);
         }
         Outcome::Answer(ret)
     }
 
     /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
     /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
-    fn expects_to_wait(&self, session: &'static Session, name: &Given<'_>) -> bool {
+    fn expects_to_wait(&self, session: &'static Session, name: &PathArgument<'_>) -> bool {
         session.is_joined()
             && self.expects_stalls(session)
-            && name
-                .copy()
-                .is_some_and(|text| !self.knows(session, self.identity(session, name.dir, text)))
+            && name.copy().is_some_and(|text| {
+                !self.is_hinted(session, self.path_identity(session, name.dir, text))
+            })
     }
 
     /// What cannot be tried without waiting is taken to wait.
     fn expects_stalls(&self, session: &'static Session) -> bool {
-        self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0
+        self.stall_probing.has_stalled_lately()
+            || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
     /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
-    pub(super) fn list(&self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn list_directory(&self, session: &'static Session, call: &Call) -> Outcome {
         let fd = call.fd(0);
-        if self.kind(fd) != Kind::Directory {
+        if self.file_kind(fd) != FileKind::Directory {
             return Outcome::Native;
         }
         let listing = NAMES.identity(fd).listing();
-        let ret = if self.expects_stalls(session) && !self.knows(session, listing) {
-            match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
+        let ret = if self.expects_stalls(session) && !self.is_hinted(session, listing) {
+            match self.handle_stall(
+                session,
+                call,
+                self.stall_of_fd(fd, listing, HintKind::Listing, 0, 0),
+                0,
+            ) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.timed(session, call, 0, |t| t.knows(session, listing))
+            self.perform_timed(session, call, 0, |t| t.is_hinted(session, listing))
         };
-        self.tell_listing(session, fd);
-        self.count(session, call, || listing.into());
-        if ret == 0 && session.is_joined() && !self.nobody_asks(session) {
+        self.record_listing(session, fd);
+        self.count_access(session, call, || listing.into());
+        if ret == 0 && session.is_joined() && !self.names_are_unused(session) {
             session.shared().log.done_by_target(listing);
         }
         if ret > 0 && call.nr == nr::GETDENTS64 && session.is_joined() && self.probing(session) {
@@ -310,7 +333,7 @@ impl Target {
         }
         // SAFETY: they are there, and there is no other thread.
         let filled = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
-        shadow::file_contents::tell(session.shared(), directory, filled);
+        shadow::file_contents::note_directory_entries(session.shared(), directory, filled);
     }
 }
 
@@ -318,15 +341,15 @@ impl Target {
 /// memory of each process.)
 #[inline(never)]
 fn note_copied_entries(session: &'static Session, directory: Identity, at: u64, len: usize) {
-    let mut copy = [0u8; ENTRIES_BYTES];
-    let copy = &mut copy[..len.min(ENTRIES_BYTES)];
+    let mut copy = [0u8; ENTRIES_COPY_BYTES];
+    let copy = &mut copy[..len.min(ENTRIES_COPY_BYTES)];
     if sys::copy_bytes(at, copy).is_ok() {
-        shadow::file_contents::tell(session.shared(), directory, copy);
+        shadow::file_contents::note_directory_entries(session.shared(), directory, copy);
     }
 }
 
 /// Whether the kernel has to ask the storage for a name.
-fn is_unknown(name: &Given<'_>, follow: bool) -> bool {
+fn is_dcache_miss(name: &PathArgument<'_>, follow: bool) -> bool {
     let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
     match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
         Ok(fd) => {
@@ -338,18 +361,18 @@ fn is_unknown(name: &Given<'_>, follow: bool) -> bool {
 }
 
 /// Where the answer for a name lies that the kernel does not know.
-pub(super) enum Place {
+pub(super) enum NameLocation {
     /// In memory, for sure.
     Memory,
     /// Where nobody has waited of late: in memory, most likely.
-    Quick,
+    Fast,
     /// Where a lookup would wait, as far as anybody can tell.
     Slow,
 }
 
 /// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
 /// Takes a descriptor for a moment, which another thread could notice: none for those.
-fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
+fn nearest_device(dir: Fd, path: &[u8]) -> Option<u64> {
     const ABOVE: usize = 8;
     if plane::has_threads() {
         return None;

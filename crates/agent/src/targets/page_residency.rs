@@ -13,12 +13,12 @@ pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
 
 /// Entries that are read at a time.
-const ENTRIES: usize = 512;
+const ENTRIES_PER_READ: usize = 512;
 /// Runs of pages that are asked for at a time.
-const RUNS: usize = 128;
+const RUNS_PER_SCAN: usize = 128;
 
 /// See the module's text.
-pub(super) enum Pages {
+pub(super) enum PageSource {
     /// Pages that this process has.
     Own(Fd),
     /// Pages that are in memory, and that somebody may have read. Of files that the process may not write, all are
@@ -26,10 +26,10 @@ pub(super) enum Pages {
     Cached,
 }
 
-impl Pages {
+impl PageSource {
     pub(super) fn of_this_process() -> sys::Result<Self> {
         let path = c"/proc/self/pagemap".as_ptr() as u64;
-        sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(Pages::Own)
+        sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(PageSource::Own)
     }
 
     /// Calls `each` with the runs of pages that are there, of those from page `first` to `end`, ascending. When the
@@ -40,11 +40,11 @@ impl Pages {
         until: u64,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
-        let Pages::Own(map) = self else { return self.each_entry((first, end), until, each) };
-        let mut runs = [sys::PageRegion::default(); RUNS];
+        let PageSource::Own(map) = self else { return self.each_entry((first, end), until, each) };
+        let mut runs = [sys::PageRegion::default(); RUNS_PER_SCAN];
         let mut at = first;
         while at < end {
-            in_time(until)?;
+            check_deadline(until)?;
             let (got, up_to) = match sys::scan_pages(*map, (at * PAGE, end * PAGE), &mut runs) {
                 Ok(scanned) => scanned,
                 Err(_) => return self.each_entry((at, end), until, each),
@@ -66,14 +66,14 @@ impl Pages {
         until: u64,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
-        let mut buf = [0u8; 8 * ENTRIES];
+        let mut buf = [0u8; 8 * ENTRIES_PER_READ];
         let mut at = first;
         while at < end {
-            in_time(until)?;
-            let most = (end - at).min(ENTRIES as u64) as usize;
+            check_deadline(until)?;
+            let most = (end - at).min(ENTRIES_PER_READ as u64) as usize;
             let (got, size) = match self {
-                Pages::Own(map) => (sys::pread(*map, &mut buf[..8 * most], at * 8)? / 8, 8),
-                Pages::Cached => (sys::mincore(at * PAGE, &mut buf[..most])?, 1),
+                PageSource::Own(map) => (sys::pread(*map, &mut buf[..8 * most], at * 8)? / 8, 8),
+                PageSource::Cached => (sys::mincore(at * PAGE, &mut buf[..most])?, 1),
             };
             if got == 0 {
                 return Ok(());
@@ -81,8 +81,8 @@ impl Pages {
             for (entry, page) in buf[..got * size].chunks_exact(size).zip(at..) {
                 // The mark is the last bit of an entry there, the first bit here.
                 let there = match self {
-                    Pages::Own(_) => entry[7] & 0x80 != 0,
-                    Pages::Cached => entry[0] & 1 != 0,
+                    PageSource::Own(_) => entry[7] & 0x80 != 0,
+                    PageSource::Cached => entry[0] & 1 != 0,
                 };
                 if there {
                     each(page..page + 1)?;
@@ -94,13 +94,13 @@ impl Pages {
     }
 
     pub(super) fn close(self) {
-        if let Pages::Own(map) = self {
+        if let PageSource::Own(map) = self {
             let _ = sys::close(map);
         }
     }
 }
 
-fn in_time(until: u64) -> sys::Result<()> {
+fn check_deadline(until: u64) -> sys::Result<()> {
     if ticks() > until { Err(sys::Errno(sys::EAGAIN)) } else { Ok(()) }
 }
 
@@ -126,9 +126,9 @@ mod tests {
         at / PAGE
     }
 
-    type Look = fn(&Pages, (u64, u64), &mut dyn FnMut(Range<u64>)) -> sys::Result<()>;
+    type Look = fn(&PageSource, (u64, u64), &mut dyn FnMut(Range<u64>)) -> sys::Result<()>;
 
-    fn found(pages: &Pages, first: u64, look: Look) -> Vec<u64> {
+    fn found(pages: &PageSource, first: u64, look: Look) -> Vec<u64> {
         let mut found = Vec::new();
         let range = (first, first + MAPPED);
         let looked = look(pages, range, &mut |run| found.extend(run.map(|page| page - first)));
@@ -154,13 +154,13 @@ mod tests {
                 Ok(())
             })
         };
-        let own = Pages::of_this_process().expect("proc is mounted");
+        let own = PageSource::of_this_process().expect("proc is mounted");
         assert_eq!(
             found(&own, first, all),
             found(&own, first, entries),
             "the kernel says it twice"
         );
-        found(&Pages::Cached, first, all);
+        found(&PageSource::Cached, first, all);
         own.close();
         // SAFETY: the mapping above.
         let _ = unsafe { sys::unmap(first * PAGE, MAPPED * PAGE) };
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn it_is_given_up_in_time() {
         let first = mapping();
-        let own = Pages::of_this_process().expect("proc is mounted");
-        for pages in [&own, &Pages::Cached] {
+        let own = PageSource::of_this_process().expect("proc is mounted");
+        for pages in [&own, &PageSource::Cached] {
             let late = pages.each((first, first + MAPPED), 0, |_| panic!("too late"));
             assert_eq!(late, Err(sys::Errno(sys::EAGAIN)));
         }

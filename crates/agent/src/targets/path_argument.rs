@@ -16,39 +16,39 @@ use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Where a name is copied to.
-pub(super) type Room = MaybeUninit<[u8; PATH_MAX]>;
+pub(super) type PathRoom = MaybeUninit<[u8; PATH_MAX]>;
 
 /// See the module's text.
-pub(super) struct Given<'a> {
+pub(super) struct PathArgument<'a> {
     /// The directory that the name is seen from.
     pub dir: Fd,
     /// Address of the name in the program's memory, for the kernel.
     pub at: u64,
-    text: Text<'a>,
-    answer: Answer,
+    text: ArgumentText<'a>,
+    answer: AnswerBuffer,
 }
 
-enum Text<'a> {
+enum ArgumentText<'a> {
     Copied(&'a [u8]),
     InPlace,
     /// The name was to be copied, and could not be.
     Unreadable,
 }
 
-impl Text<'_> {
-    fn where_it_is() -> Self {
-        if plane::has_threads() { Text::Unreadable } else { Text::InPlace }
+impl ArgumentText<'_> {
+    fn in_place() -> Self {
+        if plane::has_threads() { ArgumentText::Unreadable } else { ArgumentText::InPlace }
     }
 }
 
 /// Where a call puts its answer.
 #[derive(Clone, Copy, Default)]
-struct Answer {
+struct AnswerBuffer {
     start: u64,
     len: u64,
 }
 
-impl Answer {
+impl AnswerBuffer {
     fn of(call: &Call) -> Self {
         const STAT_BYTES: u64 = size_of::<linux_raw_sys::general::stat>() as u64;
         const STATX_BYTES: u64 = size_of::<linux_raw_sys::general::statx>() as u64;
@@ -61,7 +61,7 @@ impl Answer {
             nr::READLINKAT => (a[2], a[3]),
             _ => (0, 0),
         };
-        Answer { start, len }
+        AnswerBuffer { start, len }
     }
 
     /// Some of the `len` bytes from `at` on may be the answer's.
@@ -70,24 +70,24 @@ impl Answer {
     }
 }
 
-impl<'a> Given<'a> {
+impl<'a> PathArgument<'a> {
     /// The name at `at`, for what is done before the call as well as after it.
-    pub(super) fn copied(dir: Fd, at: u64, room: &'a mut Room) -> Self {
+    pub(super) fn copied(dir: Fd, at: u64, room: &'a mut PathRoom) -> Self {
         let room = room.write([0; PATH_MAX]);
         let text = match sys::copy_string(at, room) {
-            Ok(len) => Text::Copied(&room[..len]),
-            Err(Errno(sys::EFAULT | sys::ENAMETOOLONG)) => Text::Unreadable,
+            Ok(len) => ArgumentText::Copied(&room[..len]),
+            Err(Errno(sys::EFAULT | sys::ENAMETOOLONG)) => ArgumentText::Unreadable,
             // Such copies are refused here (process_vm_readv(2)).
-            Err(_) => Text::where_it_is(),
+            Err(_) => ArgumentText::in_place(),
         };
-        Given { dir, at, text, answer: Answer::default() }
+        PathArgument { dir, at, text, answer: AnswerBuffer::default() }
     }
 
     /// The name, if it was copied.
     pub(super) fn copy(&self) -> Option<&[u8]> {
         match self.text {
-            Text::Copied(text) => Some(text),
-            Text::InPlace | Text::Unreadable => None,
+            ArgumentText::Copied(text) => Some(text),
+            ArgumentText::InPlace | ArgumentText::Unreadable => None,
         }
     }
 
@@ -97,15 +97,15 @@ impl<'a> Given<'a> {
     /// In a call that this thread makes, the kernel has read the name.
     pub(super) unsafe fn text(&self) -> Option<&[u8]> {
         match self.text {
-            Text::Copied(text) => Some(text),
-            Text::Unreadable => None,
-            Text::InPlace => {
+            ArgumentText::Copied(text) => Some(text),
+            ArgumentText::Unreadable => None,
+            ArgumentText::InPlace => {
                 if self.answer.touches(self.at, 1) {
                     return None;
                 }
                 // Where the answer begins behind it, its end may be gone.
                 let most = match self.answer {
-                    Answer { start, len: 1.. } if start > self.at => start - self.at,
+                    AnswerBuffer { start, len: 1.. } if start > self.at => start - self.at,
                     _ => u64::MAX,
                 };
                 // SAFETY: the kernel has read it, and there is no other thread.
@@ -117,37 +117,37 @@ impl<'a> Given<'a> {
 
 impl Target {
     /// The name at `at` that `call` gives. Nobody having to know it, it is not copied.
-    pub(super) fn given<'a>(
+    pub(super) fn path_argument<'a>(
         &self,
         session: &'static Session,
         call: &Call,
         (dir, at): (Fd, u64),
-        room: &'a mut Room,
-    ) -> Given<'a> {
-        let answer = Answer::of(call);
-        let is_wanted = !self.nobody_asks(session) || self.tells(session);
+        room: &'a mut PathRoom,
+    ) -> PathArgument<'a> {
+        let answer = AnswerBuffer::of(call);
+        let is_wanted = !self.names_are_unused(session) || self.records_accesses(session);
         if is_wanted
-            && (plane::has_threads() || is_link(call) && answer.touches(at, PATH_MAX as u64))
+            && (plane::has_threads() || reads_link(call) && answer.touches(at, PATH_MAX as u64))
         {
-            return Given::copied(dir, at, room);
+            return PathArgument::copied(dir, at, room);
         }
-        Given { dir, at, text: Text::where_it_is(), answer }
+        PathArgument { dir, at, text: ArgumentText::in_place(), answer }
     }
 }
 
 /// The call reads a symbolic link.
-pub(super) fn is_link(call: &Call) -> bool {
+pub(super) fn reads_link(call: &Call) -> bool {
     matches!(call.nr, nr::READLINK | nr::READLINKAT)
 }
 
 /// The call reads a link, and was given something else. (No room for a link's text is found out before the name is read.)
-pub(super) fn is_no_link(call: &Call, ret: i64) -> bool {
-    is_link(call) && ret == sys::fail(sys::EINVAL) && Answer::of(call).len as i32 > 0
+pub(super) fn is_not_a_link(call: &Call, ret: i64) -> bool {
+    reads_link(call) && ret == sys::fail(sys::EINVAL) && AnswerBuffer::of(call).len as i32 > 0
 }
 
 /// After a call with this result the kernel has certainly read the name that it was given. (Some errors come
 /// before that, and hide a bad address.)
-pub(super) fn was_read(ret: i64) -> bool {
+pub(super) fn path_was_read(ret: i64) -> bool {
     const AFTER: [u32; 8] = [
         sys::ENOENT,
         sys::ENOTDIR,

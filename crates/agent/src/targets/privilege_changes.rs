@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::call_outcome::Outcome;
-use super::{Target, end, shadow_sync};
+use super::{Target, end_policy, shadow_sync};
 use crate::control_client;
 use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
@@ -27,7 +27,7 @@ pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
 
 /// Programs that may be privileged, BusyBox among them, drop what they have not got: they ask for the users
 /// and groups that they have already, and nothing changes.
-pub(super) fn asks_for_what_it_has(call: &Call) -> bool {
+pub(super) fn keeps_credentials(call: &Call) -> bool {
     let (ids, asked) = match call.nr {
         nr::SETUID => (sys::users(), 1),
         nr::SETREUID => (sys::users(), 2),
@@ -74,10 +74,10 @@ fn ends_interception(call: &Call) -> bool {
 }
 
 /// Gives interception up if the call needs that: true, then, and it is to be made natively.
-pub fn leave_for(session: &'static Session, call: &Call) -> bool {
+pub fn retire_if_needed(session: &'static Session, call: &Call) -> bool {
     let leaves = ends_interception(call);
     if leaves {
-        let _ = leave(session);
+        let _ = retire_plane(session);
     }
     leaves
 }
@@ -87,11 +87,11 @@ impl Target {
         use linux_raw_sys::prctl::*;
         match call.args[0] as u32 {
             // A filter of the program's own, or its own dispatch: our calls would be judged by it.
-            _ if ends_interception(call) => leave(session),
+            _ if ends_interception(call) => retire_plane(session),
             // Shadows, which are orphans, would become its children, and its children's.
-            PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
+            PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => stop_policy(session),
             PR_SET_DUMPABLE if call.args[1] == 0 => {
-                self.keep_secrets(session);
+                self.forbid_shadows(session);
                 Outcome::Native
             }
             _ => Outcome::Native,
@@ -101,21 +101,21 @@ impl Target {
 
 /// The program is about to change the rules under which it runs: from here on it has no shadows, and
 /// nothing that it starts is followed.
-pub(super) fn give_up(session: &'static Session) -> Outcome {
-    stop(session);
-    end();
+pub(super) fn stop_policy(session: &'static Session) -> Outcome {
+    stop_shadows(session);
+    end_policy();
     Outcome::Native
 }
 
 /// The program sets up rules under which calls of ours, or our signal, could not go on: it runs natively.
-pub(super) fn leave(session: &'static Session) -> Outcome {
-    stop(session);
+pub(super) fn retire_plane(session: &'static Session) -> Outcome {
+    stop_shadows(session);
     plane::retire();
     Outcome::Native
 }
 
 /// Shadows of this target end themselves, and the supervisor hears no more of what is said here.
-fn stop(session: &'static Session) {
+fn stop_shadows(session: &'static Session) {
     let control = &session.shared().control;
     if control.stopped.swap(1, Relaxed) == 0 {
         let mask = signal_block::begin();

@@ -11,19 +11,19 @@ use crate::plane::{self, signal_block};
 use crate::sys::{self, AT_FDCWD};
 
 /// See the module's text.
-pub(super) struct Runnable {
+pub(super) struct RunQueueDelay {
     /// Up to the last look, in nanoseconds.
-    seen: AtomicU64,
+    seen_ns: AtomicU64,
 }
 
-impl Runnable {
+impl RunQueueDelay {
     pub(super) const fn new() -> Self {
-        Runnable { seen: AtomicU64::new(0) }
+        RunQueueDelay { seen_ns: AtomicU64::new(0) }
     }
 
     /// A child: nothing of its time is seen yet.
     pub(super) fn start_in_child(&self) {
-        self.seen.store(0, Relaxed);
+        self.seen_ns.store(0, Relaxed);
     }
 
     /// How long this thread, the only one, has waited for a processor since the last look, in microseconds; 0 where nobody
@@ -36,7 +36,7 @@ impl Runnable {
         let mask = signal_block::begin();
         let now = run_delay();
         signal_block::end(mask);
-        now.map_or(0, |now| now.saturating_sub(self.seen.swap(now, Relaxed)) / 1000)
+        now.map_or(0, |now| now.saturating_sub(self.seen_ns.swap(now, Relaxed)) / 1000)
     }
 }
 
@@ -46,11 +46,11 @@ fn run_delay() -> Option<u64> {
     let mut text = [0u8; 64];
     let got = sys::pread(fd, &mut text, 0);
     let _ = sys::close(fd);
-    second(&text[..got.ok()?])
+    second_number(&text[..got.ok()?])
 }
 
 /// The second number of a line: those before and after it are time on a processor and turns.
-fn second(text: &[u8]) -> Option<u64> {
+fn second_number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text.split(|byte| *byte == b' ').nth(1)?).ok()?.parse().ok()
 }
 
@@ -61,9 +61,11 @@ mod tests {
 
     #[test]
     fn the_kernels_line_is_understood() {
-        assert_eq!(second(b"2871 650 3\n"), Some(650));
-        assert_eq!(second(b""), None);
+        assert_eq!(second_number(b"2871 650 3\n"), Some(650));
+        assert_eq!(second_number(b""), None);
         let line = std::fs::read("/proc/thread-self/schedstat").expect("the kernel keeps it");
-        assert!(second(&line).is_some_and(|then| run_delay().is_some_and(|now| now >= then)));
+        assert!(
+            second_number(&line).is_some_and(|then| run_delay().is_some_and(|now| now >= then))
+        );
     }
 }

@@ -9,10 +9,10 @@ use runahead_abi::agent_config::without;
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
-use super::call_outcome::Side;
-use super::child_stalls::Family;
-use super::concurrency::{Crowd, Watch};
-use super::sync_budget::{Balance, Seen};
+use super::call_outcome::SyncSide;
+use super::child_stalls::ChildStalls;
+use super::concurrency::{Concurrency, ConcurrencyMeter};
+use super::sync_budget::{SyncBudget, SyncInputs};
 use crate::arch::{self, ticks};
 use crate::control_client;
 use crate::hint_sender::ring_bell;
@@ -29,68 +29,68 @@ const HANDSHAKE_US: u64 = 5_000;
 /// Longest wait for the ends of shadows at the target's own. They take some tenths of a millisecond where they find a processor.
 const OUTLIVE_US: u64 = 100_000;
 /// A sync is allowed when this many times its cost has passed since the last one.
-const SPACING: u64 = 4;
+const SYNC_SPACING: u64 = 4;
 /// A wait for storage takes at most so many times what a request takes there that waits for no other.
-const QUEUED: u64 = 2;
+const QUEUED_WAIT_FACTOR: u64 = 2;
 /// A thread's shadow is left to work for at least this long before one of another thread takes its
 /// place, in microseconds.
 const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
-const NEAR: u64 = 16;
+const RERUN_ACCESSES_MAX: u64 = 16;
 
 /// With so many hints used to one fault that waits, a shadow is taken to foresee what comes.
-const MOST_USED: u64 = 4;
+const HINTS_PER_FAULT: u64 = 4;
 
 /// Page faults of a thread that have waited, and for how many ticks together.
 #[derive(Clone, Copy)]
-pub(super) struct Faults {
+pub(super) struct FaultWaits {
     pub count: u64,
     pub ticks: u64,
 }
 
 /// Remembers how the last syncs went, to decide which stalls are worth one.
-pub struct Syncs {
+pub struct SyncHistory {
     last_end: u64,
     last_cost: u64,
-    balance: Balance,
+    budget: SyncBudget,
     /// The supervisor is gone, or shadows cannot be made.
-    off: bool,
+    is_disabled: bool,
     /// A shadow was made and not told to end since.
-    alive: bool,
+    has_shadow: bool,
     /// The shadow that was made last has been asked for another run.
-    again: bool,
+    has_rerun: bool,
     /// What a page fault takes that waits, in ticks, if those are what the thread waits for of late; 0: calls are.
     fault_ticks: u64,
     /// Faults have been waited for before.
-    has_faulted: bool,
+    has_synced_for_faults: bool,
     /// Hints issued and used when faults were looked at last.
-    hints: (u64, u64),
-    crowd: Watch,
+    hint_counts: (u64, u64),
+    concurrency: ConcurrencyMeter,
 }
 
-impl Syncs {
+impl SyncHistory {
     pub(super) const fn new() -> Self {
-        Syncs {
+        SyncHistory {
             last_end: 0,
             last_cost: 0,
-            balance: Balance::new(),
-            off: false,
-            alive: false,
-            again: false,
+            budget: SyncBudget::new(),
+            is_disabled: false,
+            has_shadow: false,
+            has_rerun: false,
             fault_ticks: 0,
-            has_faulted: false,
-            hints: (0, 0),
-            crowd: Watch::new(),
+            has_synced_for_faults: false,
+            hint_counts: (0, 0),
+            concurrency: ConcurrencyMeter::new(),
         }
     }
 
     /// So many faults have waited since this was last asked: whether a shadow foresees most of what comes. One that is at
     /// work and finds something is given `turn` ticks to get ahead.
-    pub(super) fn foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
+    pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
         let control = &session.shared().control;
         let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
-        let before = core::mem::replace(&mut self.hints, hints);
-        if hints.1.saturating_sub(before.1) > MOST_USED * faults {
+        let before = core::mem::replace(&mut self.hint_counts, hints);
+        if hints.1.saturating_sub(before.1) > HINTS_PER_FAULT * faults {
             return true;
         }
         let run = session.shared().run(control.run_request.load(Relaxed));
@@ -100,62 +100,63 @@ impl Syncs {
     }
 
     /// Whether a sync is worth while now.
-    fn is_due(&mut self, session: &'static Session, family: &Family, stalls: u64) -> bool {
+    fn is_due(&mut self, session: &'static Session, family: &ChildStalls, stalls: u64) -> bool {
         let control = &session.shared().control;
         // The supervisor takes the horizon away where there is no memory for shadows.
         if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
             return false;
         }
-        if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
+        if self.is_disabled || ticks().wrapping_sub(self.last_end) < SYNC_SPACING * self.last_cost {
             return false;
         }
         // Children's uses show in no log of this process.
         let open =
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
-        let warm = family.take_warm().min(open);
+        let warm = family.take_warm_execs().min(open);
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
         let waited = control.stall_ticks_unforeseen.load(Relaxed);
-        self.crowd.look(ticks(), waited, session.config.ticks_per_us);
-        let seen = self.seen(session);
+        self.concurrency.sample(ticks(), waited, session.config.ticks_per_us);
+        let seen = self.observe(session);
         // What shadows for calls have cost says nothing of those for faults.
-        let is_first = self.fault_ticks > 0 && !core::mem::replace(&mut self.has_faulted, true);
-        if is_first || !self.balance.has_begun() {
-            self.balance.begin(session.config.ticks_per_us, &seen);
+        let is_first =
+            self.fault_ticks > 0 && !core::mem::replace(&mut self.has_synced_for_faults, true);
+        if is_first || !self.budget.has_begun() {
+            self.budget.begin(session.config.ticks_per_us, &seen);
         }
-        if !self.balance.look(&seen) && core::mem::take(&mut self.alive) {
+        if !self.budget.update(&seen) && core::mem::take(&mut self.has_shadow) {
             supersede(control);
         }
-        self.balance.affords(&seen, stalls)
+        self.budget.affords(&seen, stalls)
     }
 
-    fn seen(&self, session: &Session) -> Seen {
+    fn observe(&self, session: &Session) -> SyncInputs {
         let control = &session.shared().control;
         let crowd = match session.is_without(without::CONCURRENCY) {
-            true => Crowd::default(),
-            false => self.crowd.usual().among(Crowd::of_session(control)),
+            true => Concurrency::default(),
+            false => self.concurrency.current().combined_with(Concurrency::of_session(control)),
         };
         let mut seen = seen(control, crowd, session.config.ticks_per_us);
-        if uninherited_memory::is_worth_it(session, seen.pages) {
+        if uninherited_memory::is_worth_excluding(session, seen.own_pages) {
             // What a sync copies is little.
-            seen.pages = 0;
+            seen.own_pages = 0;
         }
         match self.fault_ticks {
             0 => seen,
-            ticks => Seen { wait: Some(ticks), ..seen },
+            ticks => SyncInputs { mean_wait: Some(ticks), ..seen },
         }
     }
 }
 
-/// There is room for a shadow of this process, which has had so many `faults`: for a copy of it, or it needs none.
+/// There is room for a shadow of this process, which has had so many `minor_faults`: for a copy of it, or it needs none.
 fn has_room(session: &Session, faults: u64) -> bool {
     let control = &session.shared().control;
     control.has_room(|| faults)
-        || uninherited_memory::is_worth_it(session, control.pages_at(faults))
+        || uninherited_memory::is_worth_excluding(session, control.pages_at(faults))
 }
 
 /// What there is to weigh syncs by.
-fn seen(control: &Control, crowd: Crowd, ticks_per_us: u64) -> Seen {
+fn seen(control: &Control, crowd: Concurrency, ticks_per_us: u64) -> SyncInputs {
     let faults = sys::minor_faults();
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
     // A shell does not wait for storage itself: those do whom it has started.
@@ -163,47 +164,48 @@ fn seen(control: &Control, crowd: Crowd, ticks_per_us: u64) -> Seen {
         0 => None,
         us => Some(u64::from(us) * ticks_per_us),
     };
-    Seen {
-        pages: control.pages_at(faults),
-        faults,
-        used: control.shadow_hints_used.load(Relaxed),
+    SyncInputs {
+        own_pages: control.pages_at(faults),
+        minor_faults: faults,
+        hints_used: control.shadow_hints_used.load(Relaxed),
         shadows_us: control.shadow_cpu_us.load(Relaxed),
-        usual_sync: control.usual_sync_ticks.load(Relaxed),
-        wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
+        usual_sync_ticks: control.usual_sync_ticks.load(Relaxed),
+        mean_wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
             // What is beyond was spent in wait of a processor.
-            (Some(mean), Some(service)) => Some(mean.min(QUEUED * service)),
+            (Some(mean), Some(service)) => Some(mean.min(QUEUED_WAIT_FACTOR * service)),
             (mean, service) => mean.or(service),
         },
-        used_data: control.shadow_data_used.load(Relaxed),
+        data_hints_used: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
-        crowd,
+        concurrency: crowd,
     }
 }
 
 impl Target {
     /// A hint was used: now and then, whether the shadow still pays. The pages that the program stores
     /// to are copied as long as it lives.
-    pub(super) fn review(&self, session: &'static Session) {
+    pub(super) fn review_shadow(&self, session: &'static Session) {
         const EVERY: u64 = 4;
         let control = &session.shared().control;
         if !control.hints_used.load(Relaxed).is_multiple_of(EVERY) {
             return;
         }
         let pays = self.syncs.try_with(|syncs| {
-            !syncs.alive || {
-                let seen = syncs.seen(session);
-                syncs.balance.look(&seen) && has_room(session, seen.faults)
+            !syncs.has_shadow || {
+                let seen = syncs.observe(session);
+                syncs.budget.update(&seen) && has_room(session, seen.minor_faults)
             }
         });
         if pays == Some(false) {
-            self.let_go(session);
+            self.end_shadow(session);
         }
     }
 
     /// Ends the shadow there is, if there is one.
-    pub(super) fn let_go(&self, session: &'static Session) -> bool {
-        let alive = self.syncs.try_with(|syncs| core::mem::take(&mut syncs.alive)) == Some(true);
+    pub(super) fn end_shadow(&self, session: &'static Session) -> bool {
+        let alive =
+            self.syncs.try_with(|syncs| core::mem::take(&mut syncs.has_shadow)) == Some(true);
         if alive {
             supersede(&session.shared().control);
         }
@@ -212,9 +214,9 @@ impl Target {
 
     /// Lets go of every shadow, and waits (bounded) until none holds anything any more: the call at hand would find
     /// it in the way.
-    pub(super) fn let_go_of_all(&self, session: &'static Session) {
+    pub(super) fn end_shadows(&self, session: &'static Session) {
         let control = &session.shared().control;
-        self.let_go(session);
+        self.end_shadow(session);
         let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
         loop {
             let seen = control.gone.load(Relaxed);
@@ -233,8 +235,8 @@ impl Target {
 
     /// Lets go of every shadow, and waits (bounded) until none is left that executes the program's file: somebody may want to
     /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
-    pub(super) fn outlive_all(&self, session: &'static Session) {
-        self.let_go_of_all(session);
+    pub(super) fn outlive_shadows(&self, session: &'static Session) {
+        self.end_shadows(session);
         let control = &session.shared().control;
         let give_up_at = ticks() + OUTLIVE_US * session.config.ticks_per_us;
         for pid in core::iter::once(&control.template_pid).chain(&control.older_pids) {
@@ -250,18 +252,23 @@ impl Target {
     }
 
     /// Makes a shadow of the thread that makes `call`, if it is worth while now.
-    pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
-        self.sync_anew(session, call, Faults { count: 0, ticks: 0 })
+    pub(super) fn sync(&self, session: &'static Session, call: &Call) -> SyncSide {
+        self.sync_after_faults(session, call, FaultWaits { count: 0, ticks: 0 })
     }
 
     /// As [`Target::sync`], in no call, and far from where the last was made: of the faults since then nobody told.
-    pub(super) fn sync_anew(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
+    pub(super) fn sync_after_faults(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        faults: FaultWaits,
+    ) -> SyncSide {
         let thread = call.thread;
         if !session.is_joined()
-            || self.keeps_secrets.load(Relaxed)
+            || self.shadows_forbidden.load(Relaxed)
             || self.is_busy_with_another(session, thread)
         {
-            return Side::Target;
+            return SyncSide::Target;
         }
         // No handler of the program's may run in the new process, which still is of its group, nor
         // leave a sync half made: signals wait, in the target until it is over, in the shadow for
@@ -270,68 +277,68 @@ impl Target {
         let side = self.syncs.try_with(|syncs| {
             // (Here: whoever says so takes the lock afterwards.)
             if self.waits_for_clones.load(Relaxed) {
-                return Some(Side::Target);
+                return Some(SyncSide::Target);
             }
             let control = &session.shared().control;
             if !has_room(session, sys::minor_faults()) {
                 // It has grown since the supervisor looked, which may be kept from its processor. What
                 // were faults of files is known when it has counted again.
-                if core::mem::take(&mut syncs.alive) {
+                if core::mem::take(&mut syncs.has_shadow) {
                     supersede(control);
                 }
                 ring_bell(session.shared());
-                return Some(Side::Target);
+                return Some(SyncSide::Target);
             }
             syncs.fault_ticks = faults.ticks.checked_div(faults.count).unwrap_or(0);
-            if faults.count == 0 && syncs.alive && runs_again(session, syncs) {
-                return Some(Side::Target);
+            if faults.count == 0 && syncs.has_shadow && request_rerun(session, syncs) {
+                return Some(SyncSide::Target);
             }
-            if !syncs.is_due(session, &self.family, faults.count.max(1)) {
-                return Some(Side::Target);
+            if !syncs.is_due(session, &self.child_stalls, faults.count.max(1)) {
+                return Some(SyncSide::Target);
             }
-            if self.flushes.are_due() {
-                return Some(Side::Target);
+            if self.flush_on_close.is_any_open() {
+                return Some(SyncSide::Target);
             }
-            self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
+            self.shadowed_thread.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
             let start = ticks();
-            self.family.note_children();
-            self.unforked.lend();
+            self.child_stalls.note_children();
+            self.dontfork.allow_forks();
             let shared = core::ptr::from_ref(session.shared()) as u64;
             control_client::keep_from_children(shared, false);
             let pages = control.pages_at(sys::minor_faults());
-            let keeps_out = uninherited_memory::is_worth_it(session, pages)
-                && uninherited_memory::keep_out(session, call.stack);
-            let side = fork(session, call);
-            if side == Some(Side::Shadow) {
+            let keeps_out = uninherited_memory::is_worth_excluding(session, pages)
+                && uninherited_memory::exclude_from_fork(session, call.stack);
+            let side = fork_shadow(session, call);
+            if side == Some(SyncSide::Shadow) {
                 return side;
             }
             control_client::keep_from_children(shared, true);
             if keeps_out {
-                uninherited_memory::let_in();
+                uninherited_memory::include_again();
                 control.syncs_mirrored.fetch_add(1, Relaxed);
             }
-            self.unforked.take_back();
-            syncs.off = side.is_none();
-            syncs.alive = true;
-            syncs.again = false;
+            self.dontfork.forbid_forks();
+            syncs.is_disabled = side.is_none();
+            syncs.has_shadow = true;
+            syncs.has_rerun = false;
             syncs.last_end = ticks();
             syncs.last_cost = syncs.last_end - start;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
-            let seen = syncs.seen(session);
-            syncs.balance.made(&seen, syncs.last_cost);
+            let seen = syncs.observe(session);
+            syncs.budget.note_sync(&seen, syncs.last_cost);
             side
         });
-        if side.flatten() == Some(Side::Shadow) {
-            return Side::Shadow;
+        if side.flatten() == Some(SyncSide::Shadow) {
+            return SyncSide::Shadow;
         }
         signal_block::end(mask);
-        Side::Target
+        SyncSide::Target
     }
 
     /// The shadow of another thread is at work, and not for long.
     fn is_busy_with_another(&self, session: &'static Session, thread: &Thread) -> bool {
-        let shadowed = self.shadowed.load(Relaxed);
+        let shadowed = self.shadowed_thread.load(Relaxed);
         if shadowed.is_null() || core::ptr::eq(shadowed, thread) {
             return false;
         }
@@ -347,13 +354,13 @@ impl Target {
 
 /// Has the shadow that exists run again, from where it was made, if that is near and was not tried yet:
 /// what the target waited for there has come, and tells it where to go on. Costs the target a tenth of a sync.
-fn runs_again(session: &Session, syncs: &mut Syncs) -> bool {
+fn request_rerun(session: &Session, syncs: &mut SyncHistory) -> bool {
     if session.is_without(without::AGAIN) {
         return false;
     }
     let control = &session.shared().control;
     let moved = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
-    if core::mem::replace(&mut syncs.again, true) || moved > NEAR {
+    if core::mem::replace(&mut syncs.has_rerun, true) || moved > RERUN_ACCESSES_MAX {
         return false;
     }
     let run = session.shared().run(control.run_request.load(Relaxed));
@@ -382,7 +389,7 @@ fn request_run(control: &Control, sync: u32) {
     sys::futex_wake(&control.run_request);
 }
 
-fn fork(session: &'static Session, call: &Call) -> Option<Side> {
+fn fork_shadow(session: &'static Session, call: &Call) -> Option<SyncSide> {
     let control = &session.shared().control;
     control.accesses_at_sync.store(control.accesses.load(Relaxed), Relaxed);
     control.want_sync.store(0, Relaxed);
@@ -394,12 +401,12 @@ fn fork(session: &'static Session, call: &Call) -> Option<Side> {
     // stack.
     match sys::check(unsafe { arch::orphan() }) {
         Ok(0) => {
-            template::enter(session, sync, run, call.stack);
-            Some(Side::Shadow)
+            template::become_template(session, sync, run, call.stack);
+            Some(SyncSide::Shadow)
         }
         Ok(pid) => {
-            handshake(session, sync, pid);
-            Some(Side::Target)
+            await_handshake(session, sync, pid);
+            Some(SyncSide::Target)
         }
         Err(_) => {
             control.made.fetch_sub(1, Relaxed);
@@ -409,7 +416,7 @@ fn fork(session: &'static Session, call: &Call) -> Option<Side> {
 }
 
 /// Waits until the new shadow has given up what it inherited.
-fn handshake(session: &Session, sync: u32, pid: u64) {
+fn await_handshake(session: &Session, sync: u32, pid: u64) {
     let control = &session.shared().control;
     let older = control.template_pid.swap(pid as u32, Relaxed);
     let place = control.made.load(Relaxed) as usize % control.older_pids.len();

@@ -18,31 +18,31 @@ use crate::session::{self, Session};
 use crate::sys::{self, nr};
 
 /// `IPC_STAT`, `SHM_STAT` and `SHM_STAT_ANY` of shmctl(2).
-const STATS: [u32; 3] = [2, 13, 15];
+const SHM_STATS: [u32; 3] = [2, 13, 15];
 /// `SHM_HUGETLB` of shmget(2).
 const SHM_HUGETLB: u32 = 0o4000;
 /// `P_ALL` and `P_PGID` of waitid(2).
-const MANY: [u32; 2] = [0, 2];
+const ANY_CHILD_IDS: [u32; 2] = [0, 2];
 /// How long a sync of another thread is waited for, in microseconds, and how often it is looked at.
-const PATIENCE_US: u64 = 50_000;
-const NAP_US: u64 = 50;
+const SYNC_PATIENCE_US: u64 = 50_000;
+const SYNC_CHECK_US: u64 = 50;
 
 /// A shadow would be seen by it.
-pub(super) fn finds_shadows(call: &Call) -> bool {
+pub(super) fn counts_shadows(call: &Call) -> bool {
     let a = &call.args;
     match call.nr {
         nr::MMAP => a[3] as u32 & k::MAP_HUGETLB != 0,
         nr::FCNTL => a[1] as u32 == k::F_ADD_SEALS,
-        nr::SHMCTL => STATS.contains(&(a[1] as u32)),
+        nr::SHMCTL => SHM_STATS.contains(&(a[1] as u32)),
         nr::SHMGET => a[2] as u32 & SHM_HUGETLB != 0,
         _ => false,
     }
 }
 
 /// Ends every shadow of the session, and waits (bounded) until this process's have no memory any more.
-pub(super) fn outlive_everywhere(session: &'static Session) {
-    exec::let_go_everywhere(session);
-    TARGET.outlive_all(session);
+pub(super) fn outlive_session_shadows(session: &'static Session) {
+    exec::end_session_shadows(session);
+    TARGET.outlive_shadows(session);
 }
 
 /// The call waits for any child that there is, of those too whose end sends no SIGCHLD.
@@ -50,7 +50,7 @@ fn waits_for_clones(call: &Call) -> bool {
     let a = &call.args;
     let (is_any, options) = match call.nr {
         nr::WAIT4 => (a[0] as i32 <= 0, a[2]),
-        _ => (MANY.contains(&(a[0] as u32)), a[3]),
+        _ => (ANY_CHILD_IDS.contains(&(a[0] as u32)), a[3]),
     };
     is_any
         && options as u32 & (k::__WALL | k::__WCLONE) != 0
@@ -69,9 +69,9 @@ impl Target {
         }
         let Some(session) = session::get() else { return };
         let mask = signal_block::begin();
-        let give_up_at = ticks() + PATIENCE_US * session.config.ticks_per_us;
+        let give_up_at = ticks() + SYNC_PATIENCE_US * session.config.ticks_per_us;
         while self.syncs.try_with(|_| ()).is_none() && ticks() < give_up_at {
-            sys::sleep_us(NAP_US);
+            sys::sleep_us(SYNC_CHECK_US);
         }
         signal_block::end(mask);
     }

@@ -10,14 +10,14 @@ use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
-use super::call_outcome::{Side, Stall};
+use super::call_outcome::{Stall, SyncSide};
 use super::call_sampling::is_sampled;
 use super::file_reads::is_absent;
-use super::path_argument::{Given, was_read};
-use super::stall_probing::{SHORT_US, Slept};
+use super::path_argument::{PathArgument, path_was_read};
+use super::stall_probing::{SHORT_WAIT_US, SleepEvidence};
 use crate::arch::ticks;
 use crate::control_client;
-use crate::descriptor_names::{self, Kind, NAMES};
+use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
 use crate::plane::thread::Thread;
@@ -26,10 +26,10 @@ use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
 /// What it takes to join, in microseconds: a process that waits for less than that altogether cannot gain.
-const JOIN_US: u64 = 2_000;
+const JOIN_COST_US: u64 = 2_000;
 
 /// The device that a call reads from, if it names that by a descriptor.
-fn storage_of(call: &Call) -> Option<u64> {
+fn read_device(call: &Call) -> Option<u64> {
     const READS: [u64; 6] =
         [nr::READ, nr::PREAD64, nr::READV, nr::PREADV, nr::GETDENTS, nr::GETDENTS64];
     READS.contains(&call.nr).then(|| descriptor_names::device(call.fd(0)))?
@@ -37,7 +37,7 @@ fn storage_of(call: &Call) -> Option<u64> {
 
 /// Whether a call is likely to wait: enough to have it told exactly, for the price of another call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Likely {
+pub(super) enum WaitLikely {
     No,
     Yes,
 }
@@ -45,16 +45,16 @@ pub(super) enum Likely {
 impl Target {
     /// One more access that a shadow makes, too, and as many as it stands for; `piece` is what the log
     /// calls it.
-    pub(super) fn count(
+    pub(super) fn count_access(
         &self,
         session: &'static Session,
         call: &Call,
         piece: impl FnOnce() -> Piece,
     ) {
-        self.count_one(session, call, piece, false);
+        self.count_piece(session, call, piece, false);
     }
 
-    fn count_one(
+    fn count_piece(
         &self,
         session: &'static Session,
         call: &Call,
@@ -70,22 +70,27 @@ impl Target {
             assert!(accesses != session.panic_at(), "planted");
         }
         if control.hints_issued.load(Relaxed) != 0 {
-            self.touch(session, piece(), is_data);
+            self.note_use(session, piece(), is_data);
         }
     }
 
     /// If this was hinted, it is used now.
-    pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>, is_data: bool) {
+    pub(super) fn note_use(
+        &self,
+        session: &'static Session,
+        piece: impl Into<Piece>,
+        is_data: bool,
+    ) {
         if session.shared().touch(piece, is_data) {
-            self.wake();
-            self.pace.used();
-            self.review(session);
+            self.leave_sampling();
+            self.stall_probing.note_use();
+            self.review_shadow(session);
         }
     }
 
     /// The shadow, if there is one, is of this thread.
     fn is_shadowed(&self, thread: &Thread) -> bool {
-        let shadowed = self.shadowed.load(Relaxed);
+        let shadowed = self.shadowed_thread.load(Relaxed);
         shadowed.is_null() || core::ptr::eq(shadowed, thread)
     }
 
@@ -98,7 +103,7 @@ impl Target {
         offset: u64,
         len: u64,
     ) {
-        self.tell_data(session, source, (offset, len), 0);
+        self.record_data(session, source, (offset, len), 0);
         self.count_chunks(session, call, source, offset, len);
     }
 
@@ -112,34 +117,34 @@ impl Target {
         len: u64,
     ) {
         let file = NAMES.identity(source);
-        self.count_one(session, call, || file.first_piece(offset, len), true);
+        self.count_piece(session, call, || file.first_piece(offset, len), true);
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
         for piece in file.pieces(offset, len).skip(1) {
-            self.touch(session, piece, true);
+            self.note_use(session, piece, true);
         }
     }
 
     /// Where the next read of `fd` starts. What is remembered is not believed once calls have gone by
     /// unseen; while nobody will want to know, it does not matter.
-    pub(super) fn offset(&self, session: &'static Session, fd: Fd) -> u64 {
+    pub(super) fn read_offset(&self, session: &'static Session, fd: Fd) -> u64 {
         let known = || NAMES.offset(fd);
-        if self.pace.has_rested() && !self.nobody_asks(session) {
+        if self.stall_probing.has_sampled() && !self.names_are_unused(session) {
             return sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or_else(|_| known());
         }
         known()
     }
 
     /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
-    pub(super) fn nobody_asks(&self, session: &'static Session) -> bool {
+    pub(super) fn names_are_unused(&self, session: &'static Session) -> bool {
         !self.probing(session) && session.shared().control.hints_issued.load(Relaxed) == 0
     }
 
     /// The rest is about to end.
-    pub(super) fn wake(&self) {
-        if self.pace.rests() {
+    pub(super) fn leave_sampling(&self) {
+        if self.stall_probing.is_sampling() {
             NAMES.forget_kinds();
         }
     }
@@ -147,42 +152,44 @@ impl Target {
     /// What this call has read is not a pipe, say, that has been given the number of a file that was
     /// closed unseen.
     fn is_still_storage(&self, call: &Call) -> bool {
-        if !self.pace.has_rested()
+        if !self.stall_probing.has_sampled()
             || !matches!(call.nr, nr::READ | nr::PREAD64 | nr::READV | nr::PREADV)
         {
             return true;
         }
         NAMES.forget_kind(call.fd(0));
-        matches!(self.kind(call.fd(0)), Kind::Nowait | Kind::Remote)
+        matches!(self.file_kind(call.fd(0)), FileKind::Nowait | FileKind::Remote)
     }
 
     pub(super) fn probing(&self, session: &'static Session) -> bool {
-        self.pace.hear(session.slow_devices().latest(), ticks);
-        self.pace.probing() || session.shared().control.want_sync.load(Relaxed) != 0
+        self.stall_probing.hear_of_stalls(session.slow_devices().latest(), ticks);
+        self.stall_probing.probing() || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
     /// Makes the call as it stands, with a look at the clock.
-    pub(super) fn timed(
+    pub(super) fn perform_timed(
         &self,
         session: &'static Session,
         call: &Call,
         bytes: u64,
         known: impl FnOnce(&Self) -> bool,
     ) -> i64 {
-        self.made_and_timed(session, call, bytes, Likely::No, known).0
+        self.perform_measured(session, call, bytes, WaitLikely::No, known).0
     }
 
     /// Makes the call, and says how long it took if it was a stall.
-    pub(super) fn made_and_timed(
+    pub(super) fn perform_measured(
         &self,
         session: &'static Session,
         call: &Call,
         bytes: u64,
-        wait: Likely,
+        wait: WaitLikely,
         known: impl FnOnce(&Self) -> bool,
     ) -> (i64, Option<u64>) {
         let switches = &call.thread.switches;
-        let exact = wait == Likely::Yes || self.pace.doubts() || switches.get().is_none();
+        let exact = wait == WaitLikely::Yes
+            || self.stall_probing.needs_exact_timing()
+            || switches.get().is_none();
         if exact {
             switches.set(Some(sys::switches()));
         }
@@ -191,39 +198,45 @@ impl Target {
         let took = ticks() - start;
         let slept = || {
             let now = sys::switches();
-            let Some(before) = switches.replace(Some(now)) else { return Slept::Never };
+            let Some(before) = switches.replace(Some(now)) else { return SleepEvidence::Never };
             let times = now.voluntary.wrapping_sub(before.voluntary);
             // Since then it may have slept elsewhere: if it was also pushed off, it may have
             // been so here, and that alone have taken long.
             if times == 0 || !exact && before.forced != now.forced || !self.is_still_storage(call) {
-                return Slept::Never;
+                return SleepEvidence::Never;
             }
             match exact {
-                _ if session.is_joined() && !unforeseen_are_short(session) => Slept::Helped,
-                true => Slept::Times(times),
-                false => Slept::AtMost(times),
+                _ if session.is_joined() && !unforeseen_waits_are_short(session) => {
+                    SleepEvidence::Helped
+                }
+                true => SleepEvidence::Times(times),
+                false => SleepEvidence::AtMost(times),
             }
         };
-        let rested = self.pace.rests();
-        let stalled = self
-            .pace
-            .took(took, bytes, session.config.ticks_per_us, slept, || self.runnable.waited_us());
+        let rested = self.stall_probing.is_sampling();
+        let stalled = self.stall_probing.note_duration(
+            took,
+            bytes,
+            session.config.ticks_per_us,
+            slept,
+            || self.run_queue.waited_us(),
+        );
         if stalled {
             if rested {
                 NAMES.forget_kinds();
             }
             let control = &session.shared().control;
             // What is known is asked by the name in the call, which was surely read only then.
-            let (count, time) = match was_read(ret) && known(self) {
+            let (count, time) = match path_was_read(ret) && known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
                 false => (&control.stalls_unforeseen, &control.stall_ticks_unforeseen),
             };
             count.fetch_add(1, Relaxed);
             time.fetch_add(took, Relaxed);
-            if wait == Likely::No
-                && let Some(device) = storage_of(call)
+            if wait == WaitLikely::No
+                && let Some(device) = read_device(call)
             {
-                self.has_waited(session, device, took);
+                self.note_unexpected_wait(session, device, took);
             }
         }
         (ret, stalled.then_some(took))
@@ -231,10 +244,10 @@ impl Target {
 
     /// A call has waited that was hoped to need no more than memory: everybody is told, and what comes
     /// next is a stall.
-    pub(super) fn has_waited(&self, session: &'static Session, device: u64, ticks: u64) {
-        self.waited.fetch_add(ticks, Relaxed);
+    pub(super) fn note_unexpected_wait(&self, session: &'static Session, device: u64, ticks: u64) {
+        self.waited_ticks.fetch_add(ticks, Relaxed);
         // To join takes a descriptor for a moment, which another thread could notice.
-        if !plane::has_threads() && self.may_gain(session) {
+        if !plane::has_threads() && self.may_gain_from_join(session) {
             self.join(session);
         }
         if session.is_joined() {
@@ -246,20 +259,26 @@ impl Target {
     }
 
     /// `piece` was hinted. (Before the process has joined, nothing was; the log is not to take memory for that.)
-    pub(super) fn knows(&self, session: &'static Session, piece: impl Into<Piece>) -> bool {
+    pub(super) fn is_hinted(&self, session: &'static Session, piece: impl Into<Piece>) -> bool {
         session.is_joined() && session.shared().log.state(piece) != HintState::Absent
     }
 
     /// Called only after a stall in a call that the kernel has resolved `name` for.
-    pub(super) fn knows_name(&self, session: &'static Session, name: &Given<'_>) -> bool {
+    pub(super) fn is_name_hinted(
+        &self,
+        session: &'static Session,
+        name: &PathArgument<'_>,
+    ) -> bool {
         // SAFETY: the kernel read the name during the call, which waited for what it names.
         let text = unsafe { name.text() };
-        text.is_some_and(|text| self.knows(session, self.identity(session, name.dir, text)))
+        text.is_some_and(|text| {
+            self.is_hinted(session, self.path_identity(session, name.dir, text))
+        })
     }
 
     /// The call would wait: see that its data is on the way and that a shadow runs ahead, then
     /// wait. `None` in the shadow.
-    pub(super) fn stall(
+    pub(super) fn handle_stall(
         &self,
         session: &'static Session,
         call: &Call,
@@ -268,34 +287,36 @@ impl Target {
     ) -> Option<i64> {
         // A handler that jumps out of the call is to do so when all this is done.
         let mask = signal_block::begin();
-        if !session.is_joined() && !self.may_gain(session) {
+        if !session.is_joined() && !self.may_gain_from_join(session) {
             signal_block::end(mask);
-            let (ret, took) = self.made_and_timed(session, call, bytes, Likely::Yes, |_| false);
+            let (ret, took) =
+                self.perform_measured(session, call, bytes, WaitLikely::Yes, |_| false);
             // (What is mapped waits later, unseen.)
             let ticks = took.unwrap_or(0).max(session.slow_devices().usual());
-            self.waited.fetch_add(ticks, Relaxed);
+            self.waited_ticks.fetch_add(ticks, Relaxed);
             return Some(ret);
         }
         self.join(session);
         assert!(session.panic_at() != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        if shared.control.sole.load(Relaxed) != 0 || unforeseen_are_short(session) {
+        if shared.control.sole.load(Relaxed) != 0 || unforeseen_waits_are_short(session) {
             signal_block::end(mask);
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;
-            let (ret, took) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
+            let (ret, took) = self.perform_measured(session, call, bytes, WaitLikely::Yes, known);
             // So that what is read goes on being told.
             if let Some(took) = took
                 && session.slow_devices().latest() < ticks()
                 && let Some(device) =
-                    storage_of(call).or_else(|| descriptor_names::device(stall.dir))
+                    read_device(call).or_else(|| descriptor_names::device(stall.dir))
             {
-                self.has_waited(session, device, took);
+                self.note_unexpected_wait(session, device, took);
             }
             return Some(ret);
         }
-        let lost = shared.log.holds(stall.piece) && is_gone(&stall) && shared.log.lose(stall.piece);
+        let lost =
+            shared.log.holds(stall.piece) && was_evicted(&stall) && shared.log.lose(stall.piece);
         if lost {
             shared.control.hints_lost.fetch_add(1, Relaxed);
         }
@@ -303,42 +324,42 @@ impl Target {
         if state == HintState::Done && stall.hint.kind == HintKind::Data {
             shared.control.refaults.fetch_add(1, Relaxed);
         }
-        let started = if foreseen { None } else { self.start(session, &stall) };
+        let started = if foreseen { None } else { self.start_demand_read(session, &stall) };
         if !foreseen {
             let run = shared.control.run_request.load(Relaxed);
             let (offset, length) = started.unwrap_or((stall.hint.offset, stall.hint.length));
-            shared.log.demand(stall.asked(offset, length), run);
+            shared.log.demand(stall.demanded_piece(offset, length), run);
             if started.is_none() {
-                self.demand(session, &stall);
+                self.send_demand(session, &stall);
             }
         }
         let wanted = shared.control.want_sync.load(Relaxed) != 0;
-        if (!foreseen || wanted) && self.sync(session, call) == Side::Shadow {
+        if (!foreseen || wanted) && self.sync(session, call) == SyncSide::Shadow {
             return None;
         }
         signal_block::end(mask);
         let known = |_: &Self| foreseen;
-        let (ret, stalled) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
+        let (ret, stalled) = self.perform_measured(session, call, bytes, WaitLikely::Yes, known);
         if let Some(range) = started {
-            self.has_come(session, &stall, range, stalled);
+            self.finish_demand_read(session, &stall, range, stalled);
         }
         if stalled.is_none() {
-            self.pace.cleared();
+            self.stall_probing.clear_suspicion();
         }
         if !foreseen && !stall.path.is_empty() {
-            self.unknown.took(stalled.unwrap_or(0) / session.config.ticks_per_us);
+            self.dcache_misses.note(stalled.unwrap_or(0) / session.config.ticks_per_us);
         }
         Some(ret)
     }
 
     /// Whether this process, which has not joined, has waited so long, the wait ahead included, that others like it
     /// may be worth what it costs to join.
-    fn may_gain(&self, session: &Session) -> bool {
-        if self.pace.waits_are_short() {
+    fn may_gain_from_join(&self, session: &Session) -> bool {
+        if self.stall_probing.waits_are_short() {
             return false;
         }
-        let waited = self.waited.load(Relaxed) + session.slow_devices().usual();
-        waited >= JOIN_US * session.config.ticks_per_us
+        let waited = self.waited_ticks.load(Relaxed) + session.slow_devices().usual();
+        waited >= JOIN_COST_US * session.config.ticks_per_us
     }
 
     /// What makes a process known to the supervisor. A refusal is final.
@@ -350,7 +371,7 @@ impl Target {
 
     /// Has the prefetcher start on what the target is about to wait for, so that the I/O is under
     /// way while the shadow is made.
-    pub(super) fn demand(&self, session: &'static Session, stall: &Stall<'_>) {
+    pub(super) fn send_demand(&self, session: &'static Session, stall: &Stall<'_>) {
         let mut text = [0u8; PATH_MAX + 1];
         let whole = match stall.path.first() {
             Some(b'/') => path_text::append(&mut text, 0, stall.path),
@@ -361,10 +382,10 @@ impl Target {
         let hint = Hint { path: &text[..len], ..stall.hint };
         let position = session.shared().control.accesses.load(Relaxed);
         // A ring has one writer. One that finds it taken does without: its own read starts at once.
-        self.sending.try_with(|()| hint_sender::send(session.shared(), 0, position, &hint));
+        self.ring_lock.try_with(|()| hint_sender::send(session.shared(), 0, position, &hint));
     }
 
-    pub(super) fn of_fd(
+    pub(super) fn stall_of_fd(
         &self,
         fd: Fd,
         piece: impl Into<Piece>,
@@ -374,23 +395,23 @@ impl Target {
     ) -> Stall<'static> {
         let object = NAMES.identity(fd);
         let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
-        Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
+        Stall { piece: piece.into(), hint, wait_offset: offset, dir: fd, path: b"" }
     }
 }
 
 /// Waits of this process that nothing foresaw are mostly so short that to wake whoever would read for it, and another processor for a
 /// shadow, takes as long as they do.
-fn unforeseen_are_short(session: &Session) -> bool {
+fn unforeseen_waits_are_short(session: &Session) -> bool {
     /// Waits that tell.
     const ENOUGH: u64 = 8;
     let control = &session.shared().control;
     let stalls = control.stalls_unforeseen.load(Relaxed);
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
-    stalls >= ENOUGH && ticks / stalls < SHORT_US * session.config.ticks_per_us
+    stalls >= ENOUGH && ticks / stalls < SHORT_WAIT_US * session.config.ticks_per_us
 }
 
 /// The data that the log has as read is not in memory. (When the call was tried it may just have been on its
 /// way. Of names nothing is told: a server's can be unknown at each look.)
-fn is_gone(stall: &Stall<'_>) -> bool {
-    stall.hint.kind == HintKind::Data && is_absent(stall.dir, stall.at)
+fn was_evicted(stall: &Stall<'_>) -> bool {
+    stall.hint.kind == HintKind::Data && is_absent(stall.dir, stall.wait_offset)
 }

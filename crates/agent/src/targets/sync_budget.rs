@@ -22,54 +22,54 @@
 
 use runahead_abi::cost_account::{Account, MOST};
 
-use super::concurrency::Crowd;
+use super::concurrency::Concurrency;
 
 /// What the first sync of a session is taken to cost, in microseconds.
-const FIRST_US: i64 = 1_000;
+const FIRST_SYNC_US: i64 = 1_000;
 /// What the first sync is taken to have cost at most, in microseconds: it may have lost its processor.
-const FIRST_MOST_US: i64 = 4_000;
+const FIRST_SYNC_US_MAX: i64 = 4_000;
 /// A shadow that has cost so many waits more than there was is ended: it had time to be of use.
-const PATIENCE: i64 = 8;
+const OVERDRAFT_WAITS: i64 = 8;
 /// What shadows have computed since the last look counts up to so much, in microseconds.
-const MOST_US: u64 = 1_000_000;
+const SHADOW_CPU_US_MAX: u64 = 1_000_000;
 /// Hints that were used since the last look count up to so many.
-const MOST_USED: u64 = 1 << 16;
+const USED_HINTS_MAX: u64 = 1 << 16;
 /// A wait, until one has been measured, in microseconds.
-const WAIT_US: i64 = 1_000;
+const DEFAULT_WAIT_US: i64 = 1_000;
 /// One page that is copied after a fork, in microseconds: a fault, a page to be had and filled.
-const COPY_US: i64 = 3;
+const PAGE_COPY_US: i64 = 3;
 /// What a sync is taken to cost until one has been measured, in pages to the microsecond: a fifth of it
 /// the fork, the rest copies of one page in fifteen.
 const PAGES_PER_US: i64 = 4;
 /// So many pages cost nothing worth counting: what any program has.
-const SMALL: i64 = 1_024;
+const SMALL_PAGES: i64 = 1_024;
 
 /// What is known at a stall.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct SyncInputs {
     /// Pages of the process's own.
-    pub pages: u64,
+    pub own_pages: u64,
     /// Page faults that needed no device, since the process began (getrusage(2)).
-    pub faults: u64,
+    pub minor_faults: u64,
     /// Hints of shadows that were used, since the process joined.
-    pub used: u64,
+    pub hints_used: u64,
     /// Processor time of shadows that have ended, in microseconds.
     pub shadows_us: u64,
     /// What a sync has taken in other processes of the session, in ticks; 0: there was none.
-    pub usual_sync: u64,
+    pub usual_sync_ticks: u64,
     /// Mean of the unforeseen stalls, in ticks, if there were any.
-    pub wait: Option<u64>,
+    pub mean_wait: Option<u64>,
     /// Hints of shadows for data that were used, since the process joined.
-    pub used_data: u64,
+    pub data_hints_used: u64,
     /// Of 1,024 operations of the prefetcher with names, those that had a request of their own; 0: not known.
     pub own_requests: u32,
     /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
     pub own_reads: u32,
-    pub crowd: Crowd,
+    pub concurrency: Concurrency,
 }
 
-impl Seen {
-    /// What was spared if each of so many names and so much data that were foreseen would have taken a `wait`.
+impl SyncInputs {
+    /// What was spared if each of so many names and so much data that were foreseen would have taken a `mean_wait`.
     fn spared(&self, names: i64, data: i64, wait: i64) -> i64 {
         let part = |count: i64, own: u32| match own {
             0 => count * wait,
@@ -80,20 +80,20 @@ impl Seen {
 }
 
 /// See the module's text.
-pub(super) struct Balance {
+pub(super) struct SyncBudget {
     /// In ticks.
     account: Account,
-    per_us: i64,
-    begun: bool,
+    ticks_per_us: i64,
+    has_begun: bool,
     /// What a sync costs for each 1,024 pages, in ticks.
-    rate: i64,
+    ticks_per_1024_pages: i64,
     has_synced: bool,
     /// The newest sync: its fork, the pages there were, and those of them that were copied.
-    fork: i64,
+    fork_ticks: i64,
     pages: i64,
-    copied: i64,
+    copied_pages: i64,
     /// What forks took of late.
-    usual: i64,
+    usual_fork_ticks: i64,
     /// At the last look.
     faults: u64,
     used: u64,
@@ -101,18 +101,18 @@ pub(super) struct Balance {
     shadows_us: u64,
 }
 
-impl Balance {
+impl SyncBudget {
     pub(super) const fn new() -> Self {
-        Balance {
+        SyncBudget {
             account: Account::new(0),
-            per_us: 1,
-            begun: false,
-            rate: 0,
+            ticks_per_us: 1,
+            has_begun: false,
+            ticks_per_1024_pages: 0,
             has_synced: false,
-            fork: 0,
+            fork_ticks: 0,
             pages: 0,
-            copied: 0,
-            usual: 0,
+            copied_pages: 0,
+            usual_fork_ticks: 0,
             faults: 0,
             used: 0,
             used_data: 0,
@@ -121,112 +121,119 @@ impl Balance {
     }
 
     /// A process that has just begun, or one that is new by a fork.
-    pub(super) fn begin(&mut self, ticks_per_us: u64, seen: &Seen) {
+    pub(super) fn begin(&mut self, ticks_per_us: u64, seen: &SyncInputs) {
         let per_us = ticks_per_us.max(1) as i64;
-        *self = Balance {
-            per_us,
-            begun: true,
-            rate: 1024 * per_us / PAGES_PER_US,
-            faults: seen.faults,
-            used: seen.used,
-            used_data: seen.used_data,
+        *self = SyncBudget {
+            ticks_per_us: per_us,
+            has_begun: true,
+            ticks_per_1024_pages: 1024 * per_us / PAGES_PER_US,
+            faults: seen.minor_faults,
+            used: seen.hints_used,
+            used_data: seen.data_hints_used,
             shadows_us: seen.shadows_us,
-            ..Balance::new()
+            ..SyncBudget::new()
         };
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.begun
+        self.has_begun
     }
 
     /// Accounts for what came to pass since the last look. False: the shadow costs more than it gains,
     /// and has for some time.
-    pub(super) fn look(&mut self, seen: &Seen) -> bool {
-        let wait = self.wait(seen);
+    pub(super) fn update(&mut self, seen: &SyncInputs) -> bool {
+        let wait = self.wait_ticks(seen);
         let since = |now: u64, before: u64| match self.has_synced {
-            true => now.saturating_sub(before).min(MOST_USED) as i64,
+            true => now.saturating_sub(before).min(USED_HINTS_MAX) as i64,
             false => 0,
         };
-        let data = since(seen.used_data, self.used_data);
-        let names = (since(seen.used, self.used) - data).max(0);
-        (self.used, self.used_data) = (seen.used, seen.used_data);
-        let faults = seen.faults.saturating_sub(self.faults) as i64;
-        self.faults = seen.faults;
+        let data = since(seen.data_hints_used, self.used_data);
+        let names = (since(seen.hints_used, self.used) - data).max(0);
+        (self.used, self.used_data) = (seen.hints_used, seen.data_hints_used);
+        let faults = seen.minor_faults.saturating_sub(self.faults) as i64;
+        self.faults = seen.minor_faults;
         // Each page is copied once; other faults are the program's own.
-        let copied = faults.min(self.pages - self.copied).max(0);
-        self.copied += copied;
-        let computed = seen.shadows_us.saturating_sub(self.shadows_us).min(MOST_US) as i64;
+        let copied = faults.min(self.pages - self.copied_pages).max(0);
+        self.copied_pages += copied;
+        let computed =
+            seen.shadows_us.saturating_sub(self.shadows_us).min(SHADOW_CPU_US_MAX) as i64;
         self.shadows_us = seen.shadows_us;
         // At once: a look may come late, and what was spared pays for what was done in the same time.
         let gained = seen.spared(names, data, wait);
-        match gained - (copied * COPY_US + computed) * self.per_us {
+        match gained - (copied * PAGE_COPY_US + computed) * self.ticks_per_us {
             net @ 0.. => self.account.spared(net, wait),
             net => self.account.spent(-net),
         }
-        self.account.balance() >= -PATIENCE * wait
+        self.account.balance() >= -OVERDRAFT_WAITS * wait
     }
 
     /// So many unforeseen stalls: whether a sync is to be made in the last.
-    pub(super) fn affords(&mut self, seen: &Seen, stalls: u64) -> bool {
-        let wait = self.wait_of_all(seen);
-        self.learn();
+    pub(super) fn affords(&mut self, seen: &SyncInputs, stalls: u64) -> bool {
+        let wait = self.shared_wait(seen);
+        self.update_rate();
         (0..stalls.min(MOST as u64)).for_each(|_| self.account.waited(wait));
-        let usual = match (self.has_synced, seen.usual_sync) {
-            (true, _) => self.usual,
-            (false, 0) => FIRST_US * self.per_us,
+        let usual = match (self.has_synced, seen.usual_sync_ticks) {
+            (true, _) => self.usual_fork_ticks,
+            (false, 0) => FIRST_SYNC_US * self.ticks_per_us,
             (false, others) => others.min(i64::MAX as u64 >> 16) as i64,
         };
-        let cost = self.expected(seen.pages as i64).max(usual);
+        let cost = self.expected_cost(seen.own_pages as i64).max(usual);
         // (The first shows what it costs: what is not known is not charged.)
-        let free = if self.has_synced { self.free(seen) } else { self.wait(seen) };
+        let free = if self.has_synced { self.free_ticks(seen) } else { self.wait_ticks(seen) };
         self.account.affords(cost.saturating_sub(free))
     }
 
-    /// A sync was made, which took `fork` ticks.
-    pub(super) fn made(&mut self, seen: &Seen, fork: u64) {
-        self.pages = seen.pages as i64;
-        self.copied = 0;
+    /// A sync was made, which took `fork_ticks` ticks.
+    pub(super) fn note_sync(&mut self, seen: &SyncInputs, fork: u64) {
+        self.pages = seen.own_pages as i64;
+        self.copied_pages = 0;
         self.has_synced = true;
-        self.fork = fork as i64;
+        self.fork_ticks = fork as i64;
         // One that lost its processor meanwhile says little of the next.
-        self.usual = match self.usual {
-            0 => self.fork.min(FIRST_MOST_US * self.per_us),
-            usual => (3 * usual + self.fork.min(2 * usual)) / 4,
+        self.usual_fork_ticks = match self.usual_fork_ticks {
+            0 => self.fork_ticks.min(FIRST_SYNC_US_MAX * self.ticks_per_us),
+            usual => (3 * usual + self.fork_ticks.min(2 * usual)) / 4,
         };
-        self.account.spent((self.fork - self.free(seen)).max(0));
+        self.account.spent((self.fork_ticks - self.free_ticks(seen)).max(0));
     }
 
     /// What the newest sync has cost for each page, in place of what was believed, by half.
-    fn learn(&mut self) {
+    fn update_rate(&mut self) {
         let pages = core::mem::take(&mut self.pages);
-        if pages > SMALL {
-            let cost = self.fork + self.copied * COPY_US * self.per_us;
-            self.rate = (self.rate + cost.saturating_mul(1024) / pages) / 2;
+        if pages > SMALL_PAGES {
+            let cost = self.fork_ticks + self.copied_pages * PAGE_COPY_US * self.ticks_per_us;
+            self.ticks_per_1024_pages =
+                (self.ticks_per_1024_pages + cost.saturating_mul(1024) / pages) / 2;
         }
     }
 
-    fn expected(&self, pages: i64) -> i64 {
-        (pages - SMALL).max(0).saturating_mul(self.rate) / 1024
+    fn expected_cost(&self, pages: i64) -> i64 {
+        (pages - SMALL_PAGES).max(0).saturating_mul(self.ticks_per_1024_pages) / 1024
     }
 
     /// The part of a fork that costs nothing.
-    fn free(&self, seen: &Seen) -> i64 {
-        match seen.crowd.wait {
+    fn free_ticks(&self, seen: &SyncInputs) -> i64 {
+        match seen.concurrency.waiting_threads {
             // (What a single thread has computed it does not compute while it waits.)
-            0 | 1 => self.wait(seen),
-            _ => self.wait(seen) / 1024 * i64::from(1024 - seen.crowd.busy.min(1024)),
+            0 | 1 => self.wait_ticks(seen),
+            _ => {
+                self.wait_ticks(seen) / 1024
+                    * i64::from(1024 - seen.concurrency.busy_processors.min(1024))
+            }
         }
     }
 
     /// What the process waits when one of its threads does.
-    fn wait_of_all(&self, seen: &Seen) -> i64 {
-        let Crowd { wait, busy } = seen.crowd;
+    fn shared_wait(&self, seen: &SyncInputs) -> i64 {
+        let Concurrency { waiting_threads: wait, busy_processors: busy } = seen.concurrency;
         let others = i64::from(wait.saturating_sub(1)) * i64::from(busy.min(1024));
-        self.wait(seen).saturating_mul(1024) / (1024 + others)
+        self.wait_ticks(seen).saturating_mul(1024) / (1024 + others)
     }
 
-    fn wait(&self, seen: &Seen) -> i64 {
-        seen.wait.map_or(WAIT_US * self.per_us, |ticks| ticks.min(i64::MAX as u64 >> 16) as i64)
+    fn wait_ticks(&self, seen: &SyncInputs) -> i64 {
+        seen.mean_wait.map_or(DEFAULT_WAIT_US * self.ticks_per_us, |ticks| {
+            ticks.min(i64::MAX as u64 >> 16) as i64
+        })
     }
 }
 
@@ -240,19 +247,19 @@ mod tests {
     const PER_US: u64 = 2_000;
     const WAIT_US: u64 = 2_000;
 
-    fn seen(pages: u64) -> Seen {
-        Seen { pages, wait: Some(WAIT_US * PER_US), ..Seen::default() }
+    fn seen(pages: u64) -> SyncInputs {
+        SyncInputs { own_pages: pages, mean_wait: Some(WAIT_US * PER_US), ..SyncInputs::default() }
     }
 
-    fn begun(pages: u64) -> (Balance, Seen) {
-        let mut balance = Balance::new();
+    fn begun(pages: u64) -> (SyncBudget, SyncInputs) {
+        let mut balance = SyncBudget::new();
         let seen = seen(pages);
         balance.begin(PER_US, &seen);
         (balance, seen)
     }
 
     /// Stalls until a sync is afforded, at most `most`.
-    fn stalls(balance: &mut Balance, seen: &Seen, most: u32) -> Option<u32> {
+    fn stalls(balance: &mut SyncBudget, seen: &SyncInputs, most: u32) -> Option<u32> {
         (1..=most).find(|_| balance.affords(seen, 1))
     }
 
@@ -272,14 +279,14 @@ mod tests {
         // 4.7 ms are expected, in waits of 2.
         let first = stalls(&mut balance, &seen, 100);
         assert!(first.is_some_and(|first| (20..25).contains(&first)), "{first:?}");
-        balance.made(&seen, 1_500 * PER_US);
+        balance.note_sync(&seen, 1_500 * PER_US);
         let before = balance.account.balance();
-        seen.faults = 7_000;
-        assert!(!balance.look(&seen), "21 ms of copies in a wait of 2");
-        let copies = 7_000 * COPY_US * PER_US as i64;
+        seen.minor_faults = 7_000;
+        assert!(!balance.update(&seen), "21 ms of copies in a wait of 2");
+        let copies = 7_000 * PAGE_COPY_US * PER_US as i64;
         assert_eq!(balance.account.balance(), before - copies);
-        seen.faults = 1_000_000;
-        balance.look(&seen);
+        seen.minor_faults = 1_000_000;
+        balance.update(&seen);
         assert_eq!(balance.account.balance(), before - 20 * copies / 7, "no page is copied twice");
         // What all pages cost is half of what is expected of the next.
         assert!(stalls(&mut balance, &seen, 100).is_none());
@@ -289,8 +296,8 @@ mod tests {
     #[test]
     fn what_was_spared_without_a_sync_pays_for_none() {
         let (mut balance, mut seen) = begun(3 << 16);
-        seen.used = 1_000;
-        assert!(balance.look(&seen) && !balance.affords(&seen, 1), "49 ms in a wait of 2");
+        seen.hints_used = 1_000;
+        assert!(balance.update(&seen) && !balance.affords(&seen, 1), "49 ms in a wait of 2");
     }
 
     /// A fork takes twice as long as a wait, as on a fast disk.
@@ -299,11 +306,11 @@ mod tests {
         seen.own_requests = own_requests;
         let mut syncs = 0;
         for _ in 0..1_000 {
-            seen.used += 4;
-            balance.look(&seen);
+            seen.hints_used += 4;
+            balance.update(&seen);
             if balance.affords(&seen, 1) {
                 syncs += 1;
-                balance.made(&seen, 2 * WAIT_US * PER_US);
+                balance.note_sync(&seen, 2 * WAIT_US * PER_US);
             }
         }
         syncs
@@ -321,10 +328,10 @@ mod tests {
         let (mut balance, seen) = begun(500);
         let mut syncs = 0;
         for _ in 0..1_000 {
-            balance.look(&seen);
+            balance.update(&seen);
             if balance.affords(&seen, 1) {
                 syncs += 1;
-                balance.made(&seen, 2 * WAIT_US * PER_US);
+                balance.note_sync(&seen, 2 * WAIT_US * PER_US);
             }
             // What the first will take nobody knows.
             let most = -(u64::from(syncs == 1) as i64) * (WAIT_US * PER_US) as i64;
@@ -337,32 +344,32 @@ mod tests {
     fn a_fork_that_lost_its_processor_does_not_keep_the_next_from_being_made() {
         let (mut balance, mut seen) = begun(500);
         assert!(balance.affords(&seen, 1));
-        balance.made(&seen, 1_000 * PER_US);
-        balance.made(&seen, 200_000 * PER_US);
-        seen.used = 1_000;
+        balance.note_sync(&seen, 1_000 * PER_US);
+        balance.note_sync(&seen, 200_000 * PER_US);
+        seen.hints_used = 1_000;
         (0..7).for_each(|_| {
-            seen.used += 1_000;
-            balance.look(&seen);
+            seen.hints_used += 1_000;
+            balance.update(&seen);
         });
         assert!(balance.affords(&seen, 1), "what was spared has made up for it");
-        assert!(balance.usual <= 1_250 * PER_US as i64);
+        assert!(balance.usual_fork_ticks <= 1_250 * PER_US as i64);
     }
 
     #[test]
     fn forks_of_a_pool_are_paid_for_as_far_as_it_is_busy_and_its_waits_count_once() {
         let next = |crowd| {
             let (mut balance, mut seen) = begun(500);
-            seen.crowd = crowd;
+            seen.concurrency = crowd;
             assert!(balance.affords(&seen, 1), "what it costs is not known");
-            balance.made(&seen, WAIT_US * PER_US);
+            balance.note_sync(&seen, WAIT_US * PER_US);
             stalls(&mut balance, &seen, 1_000)
         };
-        assert_eq!(next(Crowd { wait: 1, busy: 1024 }), Some(1));
-        assert_eq!(next(Crowd { wait: 8, busy: 0 }), Some(1));
+        assert_eq!(next(Concurrency { waiting_threads: 1, busy_processors: 1024 }), Some(1));
+        assert_eq!(next(Concurrency { waiting_threads: 8, busy_processors: 0 }), Some(1));
         // It owes one, and is to have another, for each of which eight threads are to wait sixteen times.
-        let busy = next(Crowd { wait: 8, busy: 1024 });
+        let busy = next(Concurrency { waiting_threads: 8, busy_processors: 1024 });
         assert!(busy.is_some_and(|next| (250..260).contains(&next)), "{busy:?}");
-        let half = next(Crowd { wait: 8, busy: 512 });
+        let half = next(Concurrency { waiting_threads: 8, busy_processors: 512 });
         assert!(half.is_some_and(|next| (60..80).contains(&next)), "{half:?}");
     }
 
@@ -370,12 +377,12 @@ mod tests {
     fn what_is_spared_pays_for_more() {
         let (mut balance, mut seen) = begun(3 << 16);
         assert!(stalls(&mut balance, &seen, 10_000).is_some());
-        balance.made(&seen, 20_000 * PER_US);
-        seen.used = 100;
-        assert!(balance.look(&seen));
+        balance.note_sync(&seen, 20_000 * PER_US);
+        seen.hints_used = 100;
+        assert!(balance.update(&seen));
         assert!(balance.affords(&seen, 1), "32 waits of 2 ms against 20 ms");
-        seen.used = u64::MAX / 2;
-        balance.look(&seen);
+        seen.hints_used = u64::MAX / 2;
+        balance.update(&seen);
         assert!(
             balance.account.balance() <= (MOST + 1) * (WAIT_US * PER_US) as i64,
             "not more is put by"
@@ -407,23 +414,24 @@ mod tests {
             for _ in 0..2_000 {
                 let used = if below(8) == 0 { below(most_used) } else { 0 };
                 let copied = if below(4) == 0 { below(pages / 8 + 1) } else { 0 };
-                (seen.used, seen.faults) = (seen.used + used, seen.faults + copied);
-                let open = (balance.pages - balance.copied).max(0) as u64;
-                let copies = copied.min(open) * COPY_US as u64 * PER_US;
+                (seen.hints_used, seen.minor_faults) =
+                    (seen.hints_used + used, seen.minor_faults + copied);
+                let open = (balance.pages - balance.copied_pages).max(0) as u64;
+                let copies = copied.min(open) * PAGE_COPY_US as u64 * PER_US;
                 let computed = below(left + 1);
                 left -= computed;
                 seen.shadows_us += computed;
-                seen.usual_sync = below(2) * below(50_000) * PER_US;
-                balance.look(&seen);
+                seen.usual_sync_ticks = below(2) * below(50_000) * PER_US;
+                balance.update(&seen);
                 let shadow = computed * PER_US;
                 (cost, gain) = (cost + copies + shadow, gain + used * wait + wait / TRY as u64);
                 if balance.affords(&seen, 1) {
                     let fork = below(pages + 1) * PER_US / 10;
-                    balance.made(&seen, fork);
+                    balance.note_sync(&seen, fork);
                     // The one before it ends: what it has not computed it never will.
                     left = below(computes + 1);
                     cost += fork.saturating_sub(wait);
-                    let copies = pages * COPY_US as u64 * PER_US;
+                    let copies = pages * PAGE_COPY_US as u64 * PER_US;
                     worst = worst.max(fork + copies + left * PER_US);
                 }
             }

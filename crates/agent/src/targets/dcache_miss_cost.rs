@@ -1,0 +1,70 @@
+//! What names take that the kernel does not know, on average.
+//!
+//! One that is asked for the first time may be answered from a directory that is in memory; nothing tells beforehand. A
+//! program that looks for each of its files in dozens of directories asks for thousands of them, and waits for few.
+//! To take each for a stall costs a record, a wake-up and a look at the hint log, which must not be more than what
+//! the few that wait could be spared.
+//!
+//! While they are quick, names are not tried either: only those that waited are counted then, so that after some of these
+//! it is looked at anew.
+//!
+//! Threads share the counts, and lose one to each other now and then.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::stall_probing::SHORT_WAIT_US;
+
+/// Names that tell.
+const LOOKUPS_MIN: u32 = 16;
+/// Of older ones only so many count.
+const LOOKUPS_WINDOW: u32 = 64;
+
+/// See the module's text.
+pub(super) struct DcacheMissCost {
+    lookups: AtomicU32,
+    total_us: AtomicU32,
+}
+
+impl DcacheMissCost {
+    pub(super) const fn new() -> Self {
+        DcacheMissCost { lookups: AtomicU32::new(0), total_us: AtomicU32::new(0) }
+    }
+
+    /// One was waited for so long, in microseconds; 0: not at all.
+    pub(super) fn note(&self, us: u64) {
+        const MOST_US: u64 = 1 << 20;
+        let (mut names, mut sum) = (self.lookups.load(Relaxed), self.total_us.load(Relaxed));
+        if names >= LOOKUPS_WINDOW {
+            (names, sum) = (names / 2, sum / 2);
+        }
+        self.lookups.store(names + 1, Relaxed);
+        self.total_us.store(sum + us.min(MOST_US) as u32, Relaxed);
+    }
+
+    /// Names that the kernel does not know are answered from memory, mostly.
+    pub(super) fn are_fast(&self) -> bool {
+        let names = self.lookups.load(Relaxed);
+        names >= LOOKUPS_MIN
+            && u64::from(self.total_us.load(Relaxed)) < SHORT_WAIT_US * u64::from(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_which_one_in_five_waits_for_half_a_millisecond_are_quick() {
+        let unknown = DcacheMissCost::new();
+        (0..LOOKUPS_MIN - 1).for_each(|_| unknown.note(0));
+        assert!(!unknown.are_fast(), "too few to tell");
+        (0..1_000).for_each(|n| unknown.note(if n % 5 == 0 { 500 } else { 0 }));
+        assert!(unknown.are_fast());
+        (0..1_000).for_each(|n| unknown.note(if n % 5 == 0 { 5_000 } else { 0 }));
+        assert!(!unknown.are_fast(), "each fifth takes 5 ms");
+        (0..LOOKUPS_WINDOW).for_each(|_| unknown.note(u64::MAX));
+        assert!(!unknown.are_fast());
+        (0..20 * LOOKUPS_WINDOW).for_each(|_| unknown.note(0));
+        assert!(unknown.are_fast(), "what was long ago fades");
+    }
+}
