@@ -31,14 +31,14 @@ const ONE: f64 = 256.0;
 
 /// Stalls that speculation has added, of a session.
 #[derive(Debug, Default)]
-pub struct Ghost {
+pub struct SessionRefaults {
     /// Stalls added, in parts.
     added: AtomicU64,
     /// Bytes that all processes hold.
     held: AtomicU64,
 }
 
-/// Part of one process in a [`Ghost`].
+/// Part of one process in a [`SessionRefaults`].
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     seen: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Share {
     kernel: Option<u64>,
 }
 
-impl Ghost {
+impl SessionRefaults {
     /// Stalls added so far.
     pub fn added(&self) -> u64 {
         (self.added.load(Relaxed) as f64 / ONE).round() as u64
@@ -59,7 +59,7 @@ impl Share {
     /// far, and `held` tells what it holds, which is asked only if it matters.
     pub(crate) fn account(
         &mut self,
-        ghost: &Ghost,
+        ghost: &SessionRefaults,
         refaults: u64,
         kernel: impl FnOnce() -> Option<u64>,
         held: impl FnOnce() -> u64,
@@ -84,7 +84,7 @@ impl Share {
     }
 
     /// This process holds `bytes` from now on.
-    pub(crate) fn hold(&mut self, ghost: &Ghost, bytes: u64) {
+    pub(crate) fn hold(&mut self, ghost: &SessionRefaults, bytes: u64) {
         ghost.held.fetch_add(bytes, Relaxed);
         ghost.held.fetch_sub(self.held, Relaxed);
         self.held = bytes;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn stalls_are_added_only_while_something_is_held_and_the_kernel_says_so() {
-        let (ghost, mut share) = (Ghost::default(), Share::default());
+        let (ghost, mut share) = (SessionRefaults::default(), Share::default());
         let kernel = |n: u64| move || Some(n);
         assert_eq!(share.account(&ghost, 5, kernel(10), || 100 * CHUNK), 0.0, "a beginning");
         assert_eq!(share.account(&ghost, 8, kernel(10), || 100 * CHUNK), 0.0, "no eviction");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn those_who_hold_more_answer_for_more_whoever_stalls() {
-        let ghost = Ghost::default();
+        let ghost = SessionRefaults::default();
         let (mut large, mut small) = (Share::default(), Share::default());
         large.hold(&ghost, 30 * CHUNK);
         small.account(&ghost, 1, || Some(1), || 10 * CHUNK);

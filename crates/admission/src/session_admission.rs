@@ -9,7 +9,7 @@ use runahead_prefetch::Prefetcher;
 
 use crate::ablation::Without;
 use crate::session_totals::Ledger;
-use crate::single_spindle::Sole;
+use crate::single_spindle::SingleSpindle;
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
@@ -46,7 +46,7 @@ pub struct Common {
     /// Totals of the session.
     pub ledger: Ledger,
     /// Single-server state of the session's storage.
-    pub sole: Sole,
+    pub sole: SingleSpindle,
     /// Limits on processes and threads.
     pub room: Arc<dyn Room>,
     /// The history of earlier runs, if the user wants one.

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// Load of a session.
 #[derive(Debug, Default)]
-pub struct Crowd {
+pub struct SessionLoad {
     /// Sum of the threads' waits for storage, in microseconds.
     waited_us: AtomicU64,
     before: Mutex<Option<Moment>>,
@@ -41,7 +41,7 @@ struct Processors {
     all: u64,
 }
 
-impl Crowd {
+impl SessionLoad {
     /// Threads of a process have waited so long, together, since that was last told.
     pub(crate) fn waited(&self, us: u64) {
         self.waited_us.fetch_add(us, Relaxed);

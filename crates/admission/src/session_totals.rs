@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use crate::degradations::Reasons;
 
 use crate::memory_budget::Budget;
-use crate::refault::Ghost;
-use crate::session_load::Crowd;
+use crate::refault::SessionRefaults;
+use crate::session_load::SessionLoad;
 
 /// Totals of a session.
 #[derive(Debug, Default)]
@@ -14,9 +14,9 @@ pub struct Ledger {
     /// Budget of prefetched bytes.
     pub budget: Budget,
     /// Load of the session.
-    pub crowd: Crowd,
+    pub crowd: SessionLoad,
     /// Stalls that were added.
-    pub ghost: Ghost,
+    pub ghost: SessionRefaults,
     /// Syncs of all processes.
     pub syncs: AtomicU64,
     /// Time-stamp ticks spent in syncs of all processes.

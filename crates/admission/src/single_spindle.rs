@@ -20,7 +20,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs
 
 /// State of a session's storage: does it serve one request at a time?
 #[derive(Debug, Default)]
-pub struct Sole {
+pub struct SingleSpindle {
     is_so: AtomicBool,
     pause: Mutex<Pause>,
 }
@@ -31,7 +31,7 @@ struct Pause {
     last: Duration,
 }
 
-impl Sole {
+impl SingleSpindle {
     /// True if nothing was to be read ahead at the last look.
     pub fn is_so(&self) -> bool {
         self.is_so.load(Relaxed)
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn it_is_measured_ever_more_rarely() {
-        let (sole, mut now) = (Sole::default(), Instant::now());
+        let (sole, mut now) = (SingleSpindle::default(), Instant::now());
         assert!(!sole.look_at(now, || false, || panic!("there is nothing to forget")));
         let mut pauses = Vec::new();
         for _ in 0..7 {

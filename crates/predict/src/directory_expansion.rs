@@ -41,7 +41,7 @@ pub struct Name {
 
 /// Request to expand a directory.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ExpansionRequest {
     /// The client whose hint this is.
     pub client: ClientId,
     /// Path of the directory.
@@ -52,10 +52,10 @@ pub struct Wish {
     pub tag: Tag,
 }
 
-impl Wish {
+impl ExpansionRequest {
     /// If `tag` asks for it.
     pub fn of(client: ClientId, path: &Arc<[u8]>, keys: &[Identity], tag: &Tag) -> Option<Self> {
-        (tag.flags & (EXPAND_NAMES | EXPAND_LISTINGS) != 0).then(|| Wish {
+        (tag.flags & (EXPAND_NAMES | EXPAND_LISTINGS) != 0).then(|| ExpansionRequest {
             client,
             path: path.clone(),
             keys: keys.to_vec(),
@@ -139,7 +139,7 @@ impl Wish {
 
 /// Names of one directory, to be looked up one after the other.
 pub struct Batch {
-    wish: Wish,
+    wish: ExpansionRequest,
     names: Vec<Box<[u8]>>,
 }
 

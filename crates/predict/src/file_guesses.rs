@@ -23,7 +23,7 @@
 //! Guesses that were right become a *habit*: after 8 (`HABIT`) used guesses in directories of the
 //! same name, the first file that a target waits for in another such directory is evidence enough.
 //!
-//! Kinds of guesses ([`Of`]):
+//! Kinds of guesses ([`GuessKind`]):
 //! - contents of files, as above;
 //! - names, in the same way: where a target has waited for the lookup of several names of one
 //!   directory, or of one name of a directory that it has listed. Python lists a package, and looks
@@ -51,9 +51,9 @@ mod reference_jobs;
 mod sibling_directories;
 
 pub use guess_counts::Tally;
-pub use guess_kind::{KIND_NAMES, KINDS, Of};
+pub use guess_kind::{GuessKind, KIND_NAMES, KINDS};
 pub use guess_state::Guesses;
-pub use guess_task::{Errand, Outcome, Sent};
+pub use guess_task::{GuessTask, Outcome, Sent};
 pub use name_references::{LISTED_MAX as NAMED_IN_MAX, SCAN_BYTES, tokens};
 pub use pattern_state::ENTRIES_MAX;
 

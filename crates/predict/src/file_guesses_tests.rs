@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use runahead_abi::hint_record::{DEMAND, Header};
 use runahead_abi::{HintKind, Record};
 
-use super::guess_kind::{ALLOWANCE, COST_MIN, Of, cost};
+use super::guess_kind::{ALLOWANCE, COST_MIN, GuessKind, cost};
 use super::guess_state::{CREDIT, Guesses};
-use super::guess_task::{Errand, Outcome};
+use super::guess_task::{GuessTask, Outcome};
 use super::path_keys::suffix;
 use super::pattern_state::{ENTRIES_MAX, PLACES_MAX};
 use crate::directory_expansion::Name;
@@ -82,12 +82,12 @@ impl Bench {
             assert_eq!(item, Item::Guess);
             let (sent, errand) = self.guesses.pop(id, &mut self.lanes).expect("an errand");
             // They have tests of their own.
-            if sent.whose().1 == Of::Mentions {
+            if sent.whose().1 == GuessKind::Mentions {
                 self.guesses.finish(sent, Outcome::Over, &mut self.lanes, &mut self.fx);
                 continue;
             }
             let outcome = match &errand {
-                Errand::List { path } => {
+                GuessTask::List { path } => {
                     self.listed += 1;
                     let entry = |name: &String, directory| Name {
                         name: name.as_bytes().into(),
@@ -99,18 +99,18 @@ impl Bench {
                     let files = self.names.iter().map(|name| entry(name, false));
                     Outcome::Names(directories.chain(files).take(ENTRIES_MAX + 1).collect())
                 }
-                Errand::Look { path } => {
+                GuessTask::Look { path } => {
                     let path = String::from_utf8(path.to_vec()).expect("text");
                     self.looks += 1;
                     self.read.insert(path);
                     Outcome::File(Arc::new(()), self.size)
                 }
-                Errand::Browse { .. } => Outcome::Over,
-                Errand::Read { size, .. } => {
+                GuessTask::Browse { .. } => Outcome::Over,
+                GuessTask::Read { size, .. } => {
                     self.spent += size;
                     Outcome::Over
                 }
-                Errand::Scan { .. } => Outcome::Tokens(Vec::new()),
+                GuessTask::Scan { .. } => Outcome::Tokens(Vec::new()),
             };
             self.guesses.finish(sent, outcome, &mut self.lanes, &mut self.fx);
         }

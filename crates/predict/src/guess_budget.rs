@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use runahead_abi::Account;
 
-use crate::file_guesses::{KINDS, Of, Tally};
+use crate::file_guesses::{GuessKind, KINDS, Tally};
 
 /// Allowed loss before any guess was used: 1 % of half a second.
 const GRACE: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ pub struct Used {
 }
 
 /// Account of the guesses of one session.
-pub struct Admission {
+pub struct GuessBudget {
     account: Account,
     booked: Tally,
     /// Requests of operations, by kind of guess.
@@ -67,10 +67,10 @@ pub struct Admission {
     waits: (u64, Duration),
 }
 
-impl Admission {
+impl GuessBudget {
     /// Account with the grace and nothing else.
     pub fn new() -> Self {
-        Admission {
+        GuessBudget {
             account: Account::new(nanoseconds(GRACE)),
             booked: Tally::default(),
             requests: [0; KINDS],
@@ -133,7 +133,7 @@ impl Admission {
     }
 
     /// Books an operation that has ended, with its processor time, requests and bytes.
-    pub fn end(&mut self, of: Of, processor: Duration, requests: u64, bytes: u64) {
+    pub fn end(&mut self, of: GuessKind, processor: Duration, requests: u64, bytes: u64) {
         let transfer = bytes as f64 * BYTE_NS;
         let cost = processor.as_nanos() as f64 * self.contention.max(SPARE) + transfer;
         let cost = cost as i64;
@@ -156,19 +156,19 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     /// Operations of 50 us, each with a request, until no more are admitted.
-    fn spend(admission: &mut Admission, tally: &mut Tally) -> u64 {
-        let before = tally.begun[Of::Data as usize];
+    fn spend(admission: &mut GuessBudget, tally: &mut Tally) -> u64 {
+        let before = tally.begun[GuessKind::Data as usize];
         while admission.admits() {
             admission.begin();
-            admission.end(Of::Data, 50 * US, 1, 0);
-            tally.begun[Of::Data as usize] += 1;
+            admission.end(GuessKind::Data, 50 * US, 1, 0);
+            tally.begun[GuessKind::Data as usize] += 1;
         }
-        tally.begun[Of::Data as usize] - before
+        tally.begun[GuessKind::Data as usize] - before
     }
 
     #[test]
     fn guesses_that_nobody_uses_end_with_the_grace() {
-        let (mut admission, mut tally) = (Admission::new(), Tally::default());
+        let (mut admission, mut tally) = (GuessBudget::new(), Tally::default());
         assert_eq!(spend(&mut admission, &mut tally), 100);
         // And go on as the program waits: a quarter of 500 us pays for two.
         admission.waited(40, 40 * 500 * US);
@@ -177,35 +177,35 @@ mod tests {
 
     #[test]
     fn guesses_that_are_used_pay_for_more() {
-        let (mut admission, mut tally) = (Admission::new(), Tally::default());
+        let (mut admission, mut tally) = (GuessBudget::new(), Tally::default());
         spend(&mut admission, &mut tally);
         admission.waits = (3, 15 * MS);
-        tally.used[Of::Data as usize] = 10;
+        tally.used[GuessKind::Data as usize] = 10;
         admission.book(&tally);
         assert_eq!(spend(&mut admission, &mut tally), 1_000, "10 waits of 5 ms, less nothing");
-        tally.used[Of::Data as usize] += 100_000;
+        tally.used[GuessKind::Data as usize] += 100_000;
         admission.book(&tally);
         assert_eq!(spend(&mut admission, &mut tally), 3_200, "not more is put by");
     }
 
     #[test]
     fn names_that_share_a_request_spare_that_one_together() {
-        let (mut admission, mut tally) = (Admission::new(), Tally::default());
+        let (mut admission, mut tally) = (GuessBudget::new(), Tally::default());
         for n in 0..100 {
             admission.begin();
-            admission.end(Of::Names, 50 * US, u64::from(n % 20 == 0), 0);
+            admission.end(GuessKind::Names, 50 * US, u64::from(n % 20 == 0), 0);
         }
-        tally.begun[Of::Names as usize] = 100;
+        tally.begun[GuessKind::Names as usize] = 100;
         assert!(!admission.admits());
         admission.waits = (1, 500 * US);
-        tally.used[Of::Names as usize] = 40;
+        tally.used[GuessKind::Names as usize] = 40;
         admission.book(&tally);
         assert_eq!(spend(&mut admission, &mut tally), 20, "40 names in 2 blocks: 1 ms");
     }
 
     #[test]
     fn an_idle_processor_costs_a_quarter() {
-        let (mut admission, mut tally) = (Admission::new(), Tally::default());
+        let (mut admission, mut tally) = (GuessBudget::new(), Tally::default());
         (0..100).for_each(|_| admission.contended(0.0));
         assert!((385..=400).contains(&spend(&mut admission, &mut tally)));
         (0..100).for_each(|_| admission.contended(f64::INFINITY));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_under_way_counts() {
-        let mut admission = Admission::new();
+        let mut admission = GuessBudget::new();
         let begun = (0..).take_while(|_| {
             let admits = admission.admits();
             admission.begin();

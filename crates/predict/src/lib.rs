@@ -30,13 +30,13 @@ mod task_queue;
 #[cfg(test)]
 mod test_support;
 
-pub use directory_expansion::{Batch, Batches, Name, PENDING_MAX, Wish, has_room};
+pub use directory_expansion::{Batch, Batches, ExpansionRequest, Name, PENDING_MAX, has_room};
 pub use effects::{Effects, Submitted, Trouble};
 pub use file_guesses::{
-    ENTRIES_MAX, Errand, Guesses, KIND_NAMES, KINDS, NAMED_IN_MAX, Of, Outcome, SCAN_BYTES, Sent,
-    Tally, tokens,
+    ENTRIES_MAX, GuessKind, GuessTask, Guesses, KIND_NAMES, KINDS, NAMED_IN_MAX, Outcome,
+    SCAN_BYTES, Sent, Tally, tokens,
 };
-pub use guess_budget::{Admission, Used};
+pub use guess_budget::{GuessBudget, Used};
 pub use hint_order::{ClientId, EntryId, Item, Rank, Tag, Tier};
 pub use program_loading::{
     Dynamic, Files, Inspector, Lead, Located, Programs, Report, Role, Task, Turn,

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use runahead_abi::access_identity::{CHUNK_BYTES, ChunkIndex};
 use runahead_predict::{Item, Rank, Tag};
 
-use crate::fair_queue::Shelf;
+use crate::fair_queue::QueueHandle;
 
 #[derive(Clone, Copy)]
 struct Want {
@@ -99,7 +99,12 @@ impl Ranges {
     }
 
     /// Wants the bytes of `range`, which is not empty.
-    pub(crate) fn add(&mut self, range: Range<u64>, tag: &Tag, shelf: &mut Shelf<'_>) -> Added {
+    pub(crate) fn add(
+        &mut self,
+        range: Range<u64>,
+        tag: &Tag,
+        shelf: &mut QueueHandle<'_>,
+    ) -> Added {
         let (mut span, mut joined) = (range.clone(), 0);
         let mut all = Group { tag: *tag, parts: 0, bytes: 0, failed: false };
         let mut old: Option<Tag> = None;
@@ -158,7 +163,7 @@ impl Ranges {
         }
     }
 
-    fn renew(&mut self, start: u64, tag: &Tag, shelf: &mut Shelf<'_>) {
+    fn renew(&mut self, start: u64, tag: &Tag, shelf: &mut QueueHandle<'_>) {
         let Some(want) = self.wants.get_mut(&start) else { return };
         let Some(group) = self.groups.get_mut(&want.group) else { return };
         group.tag.renew(tag);
@@ -197,7 +202,7 @@ impl Ranges {
         &mut self,
         start: u64,
         most: u64,
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
     ) -> Option<Range<u64>> {
         let want = self.wants.remove(&start)?;
         shelf.remove(want.rank, Item::Data(start));
@@ -214,7 +219,7 @@ impl Ranges {
     }
 
     /// Turns the wanted parts of `range`, which a worker reads for another client, into pieces.
-    pub(crate) fn claim(&mut self, range: &Range<u64>, shelf: &mut Shelf<'_>) {
+    pub(crate) fn claim(&mut self, range: &Range<u64>, shelf: &mut QueueHandle<'_>) {
         for start in self.wants_at(range, false) {
             let Some(want) = self.wants.remove(&start) else { continue };
             shelf.remove(want.rank, Item::Data(start));
@@ -259,7 +264,7 @@ impl Ranges {
     }
 
     /// Gives up everything, pieces too: all ranges, and the hints that asked for them.
-    pub(crate) fn abandon(&mut self, shelf: &mut Shelf<'_>) -> (Vec<Range<u64>>, usize) {
+    pub(crate) fn abandon(&mut self, shelf: &mut QueueHandle<'_>) -> (Vec<Range<u64>>, usize) {
         self.wants.iter().for_each(|(&start, want)| shelf.remove(want.rank, Item::Data(start)));
         let hints = self.groups.values().map(|group| group.tag.hints as usize).sum();
         let Ranges { wants, pieces, .. } = std::mem::take(self);
@@ -273,7 +278,11 @@ impl Ranges {
         if group.parts == 0 { self.groups.remove(&id) } else { None }
     }
 
-    fn remove_want(&mut self, start: u64, shelf: &mut Shelf<'_>) -> (Range<u64>, Option<Group>) {
+    fn remove_want(
+        &mut self,
+        start: u64,
+        shelf: &mut QueueHandle<'_>,
+    ) -> (Range<u64>, Option<Group>) {
         let Some(want) = self.wants.remove(&start) else { return (start..start, None) };
         shelf.remove(want.rank, Item::Data(start));
         (start..want.end, self.drop_part(want.group))
@@ -284,7 +293,7 @@ impl Ranges {
     pub(crate) fn drop_stale(
         &mut self,
         before: Option<u32>,
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
     ) -> (Vec<Range<u64>>, Vec<Group>) {
         self.drop_where(|tag| tag.is_stale(before), shelf)
     }
@@ -294,7 +303,7 @@ impl Ranges {
     pub(crate) fn drop_where(
         &mut self,
         unwanted: impl Fn(&Tag) -> bool,
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
     ) -> (Vec<Range<u64>>, Vec<Group>) {
         let starts = self.wants.iter().filter(|(_, want)| unwanted(&self.groups[&want.group].tag));
         let starts: Vec<u64> = starts.map(|(&start, _)| start).collect();
@@ -310,7 +319,7 @@ impl Ranges {
         &mut self,
         size: u64,
         extend_max: u64,
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
     ) -> (Vec<Range<u64>>, Vec<Group>) {
         let starts: Vec<u64> = self.wants.range(..size).map(|(&start, _)| start).collect();
         for start in starts {

@@ -15,7 +15,7 @@
 //! knows what the path names, so no other worker may take them.
 //!
 //! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
-//! holds the part it stands for; [`Shelf`] is the only way to change either. `turns` holds every
+//! holds the part it stands for; [`QueueHandle`] is the only way to change either. `turns` holds every
 //! track whose set is not empty and may be served at all, under the tier of its first item.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +31,7 @@ mod device_map;
 
 use client_queue::Lane;
 pub(crate) use client_queue::Reach;
-use device_map::Whereabouts;
+use device_map::DeviceMap;
 
 /// First item of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ struct Device {
 pub(crate) struct Lanes {
     lanes: HashMap<ClientId, Lane>,
     devices: BTreeMap<Home, Device>,
-    pub whereabouts: Whereabouts,
+    pub whereabouts: DeviceMap,
     parts: usize,
     names: usize,
 }
@@ -207,9 +207,14 @@ impl Lanes {
     }
 
     /// The view of one owner's items.
-    pub(crate) fn shelf(&mut self, client: ClientId, entry: EntryId, parked: bool) -> Shelf<'_> {
+    pub(crate) fn shelf(
+        &mut self,
+        client: ClientId,
+        entry: EntryId,
+        parked: bool,
+    ) -> QueueHandle<'_> {
         let home = self.lanes.get(&client).and_then(|lane| lane.members.get(&entry)).copied();
-        Shelf { lanes: self, client, entry, home: home.flatten(), parked }
+        QueueHandle { lanes: self, client, entry, home: home.flatten(), parked }
     }
 
     /// Puts a track where it belongs after its first item, its account or its reach may have
@@ -293,7 +298,7 @@ impl TaskQueue for Lanes {
 }
 
 /// Puts the items of one owner into a client's lane and takes them out.
-pub(crate) struct Shelf<'a> {
+pub(crate) struct QueueHandle<'a> {
     lanes: &'a mut Lanes,
     client: ClientId,
     entry: EntryId,
@@ -301,7 +306,7 @@ pub(crate) struct Shelf<'a> {
     parked: bool,
 }
 
-impl Shelf<'_> {
+impl QueueHandle<'_> {
     fn count(&mut self, item: Item, parked: bool, by: isize) {
         let Some(lane) = self.lanes.lanes.get_mut(&self.client) else { return };
         if parked {
@@ -349,7 +354,7 @@ impl Shelf<'_> {
         self.insert(rank, item);
     }
 
-    /// Takes out what [`Shelf::park`] put in.
+    /// Takes out what [`QueueHandle::park`] put in.
     pub(crate) fn unpark(&mut self, rank: Rank, item: Item) {
         self.parked = true;
         self.remove(rank, item);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use runahead_abi::Record;
 use runahead_predict::{
-    Admission, ClientId, Effects, Errand, Outcome, PIECE_BYTES, Submitted, Tier, Trouble, Used,
+    ClientId, Effects, GuessBudget, GuessTask, Outcome, PIECE_BYTES, Submitted, Tier, Trouble, Used,
 };
 
 use crate::concurrency_limit::Sample;
@@ -70,7 +70,7 @@ pub(crate) struct Scheduler<F> {
     pub queue: Queue<F>,
     limits: Limits,
     ahead: HashMap<ClientId, Ahead>,
-    admission: Admission,
+    admission: GuessBudget,
     /// Threads that wait for storage at once.
     waiters: u32,
 }
@@ -79,7 +79,13 @@ impl<F> Scheduler<F> {
     /// At most so many jobs in flight, and parts of hints in the queue.
     pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
         let (queue, limits) = (Queue::new(max_queued), Limits::new(max_in_flight));
-        Scheduler { queue, limits, ahead: HashMap::new(), admission: Admission::new(), waiters: 0 }
+        Scheduler {
+            queue,
+            limits,
+            ahead: HashMap::new(),
+            admission: GuessBudget::new(),
+            waiters: 0,
+        }
     }
 
     /// Something was hinted, or is waited for: see [`Queue::submit`].
@@ -106,7 +112,7 @@ impl<F> Scheduler<F> {
     ) {
         if let Step::Guess { sent, errand } = &job.step {
             // A listing is no guess, and spares nothing by itself.
-            let requests = if let Errand::List { .. } = errand { 0 } else { used.requests };
+            let requests = if let GuessTask::List { .. } = errand { 0 } else { used.requests };
             self.admission.end(sent.whose().1, used.processor, requests, errand.bytes());
         }
         self.queue.guessed(job, outcome, fx);
@@ -117,7 +123,7 @@ impl<F> Scheduler<F> {
         self.admission.waited(count, time);
     }
 
-    /// Calls [`Admission::contended`].
+    /// Calls [`GuessBudget::contended`].
     pub(crate) fn contended(&mut self, part: f64) {
         self.admission.contended(part);
     }

@@ -14,7 +14,7 @@ use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
 use runahead_admission::session_admission::Listener;
 use runahead_admission::session_totals::Ledger;
-use runahead_admission::single_spindle::Sole;
+use runahead_admission::single_spindle::SingleSpindle;
 use runahead_admission::slow_devices::Waits;
 use runahead_admission::{Common as Admission, Without, memory_budget};
 use runahead_inject::{AgentFile, Layout, NotInjected};
@@ -217,7 +217,7 @@ impl Engine {
             keep_shadows,
             without,
             ledger: Ledger::default(),
-            sole: Sole::default(),
+            sole: SingleSpindle::default(),
             room: tasks.clone(),
             listener: learns,
         });

@@ -6,11 +6,11 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{HintKind, Record};
 
-use super::guess_kind::{Of, PlaceName};
+use super::guess_kind::{GuessKind, PlaceName};
 use super::guess_state::{CREDIT, CREDIT_MAX, Guesses, LOOKS};
-use super::guess_task::Errand;
-use super::lookup_pattern::Routines;
-use super::name_references::Mentions;
+use super::guess_task::GuessTask;
+use super::lookup_pattern::LookupPatterns;
+use super::name_references::NameReferences;
 use super::path_keys::{below, hash, split, suffix};
 use super::pattern_state::{Guess, Watch};
 use crate::hint_order::{ClientId, Rank};
@@ -31,7 +31,7 @@ impl<F> Guesses<F> {
         if demand {
             self.settle_rooms(client, lanes);
         }
-        self.saw_one(client, record, (Of::Data, HintKind::Data), demand, lanes);
+        self.saw_one(client, record, (GuessKind::Data, HintKind::Data), demand, lanes);
         if record.kind == HintKind::Listing
             && let Some(watch) = self.watches.get_mut(&client)
             && watch.listed.len() < LISTED_MAX
@@ -39,7 +39,7 @@ impl<F> Guesses<F> {
             watch.listed.insert(hash(record.path));
         }
         if record.kind == HintKind::Lookup {
-            self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
+            self.saw_one(client, record, (GuessKind::Names, HintKind::Lookup), demand, lanes);
         }
         if self.follows_patterns {
             self.saw_in_siblings(client, record, demand, lanes);
@@ -51,7 +51,7 @@ impl<F> Guesses<F> {
         &mut self,
         client: ClientId,
         record: &Record<'_>,
-        (of, kind): (Of, HintKind),
+        (of, kind): (GuessKind, HintKind),
         demand: bool,
         lanes: &mut impl TaskQueue,
     ) {
@@ -68,8 +68,8 @@ impl<F> Guesses<F> {
             credit: CREDIT,
             habits: HashMap::new(),
             listed: HashSet::new(),
-            routines: Routines::default(),
-            mentions: Mentions::default(),
+            routines: LookupPatterns::default(),
+            mentions: NameReferences::default(),
         });
         if demand && !watch.places.contains_key(&place) {
             watch.remember(place.clone());
@@ -106,19 +106,19 @@ impl<F> Guesses<F> {
     fn begin(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let habit = watch.has_habit(name);
-        let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
+        let listed = name.of == GuessKind::Names && watch.listed.contains(&hash(&name.directory));
         let Some(place) = watch.places.get_mut(name) else { return };
         let (evidence, demands) = name.of.evidence();
         let shown = place.wanted.len() >= evidence && place.demands >= demands
             || (habit || listed) && place.demands > 0;
-        let may = self.enters_siblings || name.of != Of::Siblings;
+        let may = self.enters_siblings || name.of != GuessKind::Siblings;
         if !may || !shown || watch.credit < name.of.unit() {
             return;
         }
         place.begin(name.of.allowance());
         place.ahead += 1;
         let path = name.directory.clone();
-        self.put(client, name, Rank::guess(LOOKS), Errand::List { path }, lanes);
+        self.put(client, name, Rank::guess(LOOKS), GuessTask::List { path }, lanes);
     }
 
     /// Looks up what the directory holds, as far as the allowance goes.
@@ -138,7 +138,7 @@ impl<F> Guesses<F> {
                 place.candidates.push_front(file);
                 break;
             }
-            if name.of == Of::Siblings {
+            if name.of == GuessKind::Siblings {
                 if !place.guessed.contains_key(&hash) {
                     siblings.push(file);
                 }
@@ -151,7 +151,7 @@ impl<F> Guesses<F> {
                 hash,
                 Guess { cost: unit, key: name.of.key(&path), sibling: None, opened: false },
             );
-            errands.push(Errand::Look { path });
+            errands.push(GuessTask::Look { path });
         }
         for errand in errands {
             self.put(client, name, Rank::guess(LOOKS), errand, lanes);

@@ -1,8 +1,8 @@
 //! What workers do for guesses, from waiting for one to what came of it.
 
-use super::guess_kind::{COST_MIN, Of, PlaceName, cost};
+use super::guess_kind::{COST_MIN, GuessKind, PlaceName, cost};
 use super::guess_state::{Guesses, READS};
-use super::guess_task::{Errand, Outcome, Sent, Waiting};
+use super::guess_task::{GuessTask, Outcome, Sent, Waiting};
 use super::path_keys::first_below;
 use super::pattern_state::{ENTRIES_MAX, Watch};
 use crate::effects::Effects;
@@ -16,7 +16,7 @@ impl<F> Guesses<F> {
         client: ClientId,
         place: &PlaceName,
         rank: Rank,
-        errand: Errand<F>,
+        errand: GuessTask<F>,
         lanes: &mut impl TaskQueue,
     ) {
         let id = self.next;
@@ -35,7 +35,7 @@ impl<F> Guesses<F> {
     }
 
     /// A worker takes `id`.
-    pub fn pop(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<(Sent, Errand<F>)> {
+    pub fn pop(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<(Sent, GuessTask<F>)> {
         let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
         let path = errand.path().clone();
         Some((Sent { client, place, path }, errand))
@@ -50,7 +50,7 @@ impl<F> Guesses<F> {
         fx: &mut Effects<F>,
     ) {
         let Sent { client, place: name, path } = sent;
-        if name.of == Of::Mentions {
+        if name.of == GuessKind::Mentions {
             return self.finish_named(client, path, outcome, lanes, fx);
         }
         let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
@@ -73,19 +73,19 @@ impl<F> Guesses<F> {
                 // What reading it costs beyond what has been paid; nothing if it is not to be read.
                 let fits = (1..=EXTEND_MAX_BYTES).contains(&size);
                 let more = match name.of {
-                    Of::Data if fits => Some(cost(size) - COST_MIN),
-                    Of::Siblings if fits && routines.reads(&path) => Some(size),
+                    GuessKind::Data if fits => Some(cost(size) - COST_MIN),
+                    GuessKind::Siblings if fits && routines.reads(&path) => Some(size),
                     _ => None,
                 };
                 match more {
                     Some(more) if place.spend(more, credit) => {
                         place.add_cost(own, more);
                         place.ahead += 1;
-                        let errand = Errand::Read { path, file, size };
+                        let errand = GuessTask::Read { path, file, size };
                         self.put(client, &name, Rank::guess(READS), errand, lanes);
                     }
                     _ => {
-                        if let (Some(more), Of::Data) = (more, name.of) {
+                        if let (Some(more), GuessKind::Data) = (more, name.of) {
                             place.put_off(own.into(), more);
                         }
                         fx.files.push(file);
@@ -100,7 +100,7 @@ impl<F> Guesses<F> {
     /// `client` no longer wants `id`, if that is a guess.
     pub fn drop(&mut self, id: EntryId, lanes: &mut impl TaskQueue, fx: &mut Effects<F>) {
         let waiting = self.take(id, lanes).map(|waiting| waiting.errand);
-        if let Some(Errand::Read { file, .. } | Errand::Scan { file, .. }) = waiting {
+        if let Some(GuessTask::Read { file, .. } | GuessTask::Scan { file, .. }) = waiting {
             fx.files.push(file);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use runahead_abi::{ChunkIndex, Identity};
 
-use super::lookup_pattern::Routines;
+use super::lookup_pattern::LookupPatterns;
 use super::path_keys::suffix;
 use crate::directory_expansion::Name;
 
@@ -34,7 +34,7 @@ pub const KIND_NAMES: [&str; KINDS] = ["files", "names", "directories", "mention
 
 /// Kind of a guess.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Of {
+pub enum GuessKind {
     /// Files' contents.
     Data,
     /// Existence of files, and their attributes.
@@ -46,21 +46,21 @@ pub enum Of {
     Mentions,
 }
 
-impl Of {
+impl GuessKind {
     /// Smallest cost of one guess.
     pub(super) fn unit(self) -> u64 {
         match self {
-            Of::Data | Of::Mentions => COST_MIN,
-            Of::Siblings => SIBLING_COST,
-            Of::Names => NAME_COST,
+            GuessKind::Data | GuessKind::Mentions => COST_MIN,
+            GuessKind::Siblings => SIBLING_COST,
+            GuessKind::Names => NAME_COST,
         }
     }
 
     /// The first allowance of a place.
     pub(super) fn allowance(self) -> u64 {
         match self {
-            Of::Data | Of::Siblings | Of::Mentions => ALLOWANCE,
-            Of::Names => ALLOWANCE_OF_NAMES,
+            GuessKind::Data | GuessKind::Siblings | GuessKind::Mentions => ALLOWANCE,
+            GuessKind::Names => ALLOWANCE_OF_NAMES,
         }
     }
 
@@ -68,9 +68,9 @@ impl Of {
     /// itself waited for). Without the second a shadow is ahead, which knows better.
     pub(super) fn evidence(self) -> (usize, u32) {
         match self {
-            Of::Data | Of::Names | Of::Mentions => (3, 2),
+            GuessKind::Data | GuessKind::Names | GuessKind::Mentions => (3, 2),
             // A routine was seen in several directories already.
-            Of::Siblings => (2, 1),
+            GuessKind::Siblings => (2, 1),
         }
     }
 
@@ -78,8 +78,8 @@ impl Of {
     pub(super) fn key(self, path: &[u8]) -> Identity {
         let name = Identity::ROOT.join(path);
         match self {
-            Of::Data | Of::Mentions => name.chunk(ChunkIndex::of(0)),
-            Of::Names | Of::Siblings => name,
+            GuessKind::Data | GuessKind::Mentions => name.chunk(ChunkIndex::of(0)),
+            GuessKind::Names | GuessKind::Siblings => name,
         }
     }
 }
@@ -89,19 +89,19 @@ impl Of {
 pub struct PlaceName {
     pub(super) directory: Arc<[u8]>,
     pub(super) suffix: Box<[u8]>,
-    pub(super) of: Of,
+    pub(super) of: GuessKind,
 }
 
 /// Part of a place that it shares with other places.
-pub(super) type Habit = (Of, Box<[u8]>, Box<[u8]>);
+pub(super) type Habit = (GuessKind, Box<[u8]>, Box<[u8]>);
 
 impl PlaceName {
     /// Returns what the place shares with others: the directory's own name, for contents, and the
     /// suffix.
     pub(super) fn habit(&self) -> Habit {
         let own = match self.of {
-            Of::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
-            Of::Names | Of::Siblings | Of::Mentions => b"",
+            GuessKind::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
+            GuessKind::Names | GuessKind::Siblings | GuessKind::Mentions => b"",
         };
         (self.of, own.into(), self.suffix.clone())
     }
@@ -111,14 +111,14 @@ impl PlaceName {
     pub(super) fn choose(
         &self,
         mut entries: Vec<Name>,
-        routines: &Routines,
+        routines: &LookupPatterns,
     ) -> VecDeque<Box<[u8]>> {
-        let leads = if self.of == Of::Siblings { routines.leads() } else { HashSet::new() };
+        let leads = if self.of == GuessKind::Siblings { routines.leads() } else { HashSet::new() };
         entries.retain(|entry| match self.of {
-            Of::Data => !entry.directory && suffix(&entry.name) == &*self.suffix,
-            Of::Names => suffix(&entry.name) == &*self.suffix,
-            Of::Siblings => entry.directory && !leads.contains(&entry.name),
-            Of::Mentions => false,
+            GuessKind::Data => !entry.directory && suffix(&entry.name) == &*self.suffix,
+            GuessKind::Names => suffix(&entry.name) == &*self.suffix,
+            GuessKind::Siblings => entry.directory && !leads.contains(&entry.name),
+            GuessKind::Mentions => false,
         });
         entries.sort_unstable_by_key(|entry| entry.inode);
         entries.into_iter().map(|entry| entry.name).collect()

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::guess_kind::{Of, PlaceName};
+use super::guess_kind::{GuessKind, PlaceName};
 use crate::directory_expansion::Name;
 use crate::hint_order::{ClientId, Rank};
 
 /// Task of a worker for a guess, done without the lock.
-pub enum Errand<F> {
+pub enum GuessTask<F> {
     /// Read the entries of a directory, if there are not too many.
     List {
         /// Path of the directory.
@@ -43,25 +43,25 @@ pub enum Errand<F> {
     },
 }
 
-impl<F> Errand<F> {
+impl<F> GuessTask<F> {
     /// The path that the errand is about.
     pub(super) fn path(&self) -> &Arc<[u8]> {
         match self {
-            Errand::List { path }
-            | Errand::Look { path }
-            | Errand::Browse { path }
-            | Errand::Read { path, .. }
-            | Errand::Scan { path, .. } => path,
+            GuessTask::List { path }
+            | GuessTask::Look { path }
+            | GuessTask::Browse { path }
+            | GuessTask::Read { path, .. }
+            | GuessTask::Scan { path, .. } => path,
         }
     }
 }
 
-impl<F> Errand<F> {
+impl<F> GuessTask<F> {
     /// Bytes of data that the errand brings.
     pub fn bytes(&self) -> u64 {
         match self {
-            Errand::Read { size, .. } | Errand::Scan { size, .. } => *size,
-            Errand::List { .. } | Errand::Look { .. } | Errand::Browse { .. } => 0,
+            GuessTask::Read { size, .. } | GuessTask::Scan { size, .. } => *size,
+            GuessTask::List { .. } | GuessTask::Look { .. } | GuessTask::Browse { .. } => 0,
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Waiting<F> {
     pub(super) client: ClientId,
     pub(super) place: PlaceName,
     pub(super) rank: Rank,
-    pub(super) errand: Errand<F>,
+    pub(super) errand: GuessTask<F>,
 }
 
 /// An errand that a worker is on.
@@ -96,7 +96,7 @@ pub struct Sent {
 
 impl Sent {
     /// The client whose guess the errand is for, and what is guessed.
-    pub fn whose(&self) -> (ClientId, Of) {
+    pub fn whose(&self) -> (ClientId, GuessKind) {
         (self.client, self.place.of)
     }
 }

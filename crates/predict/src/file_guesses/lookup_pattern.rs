@@ -34,14 +34,14 @@ struct Use {
 
 /// Names that one client looks for.
 #[derive(Default)]
-pub(super) struct Routines {
+pub(super) struct LookupPatterns {
     names: HashMap<Box<[u8]>, Use>,
     seen: u64,
     /// Directories of the commonest name.
     commonest: usize,
 }
 
-impl Routines {
+impl LookupPatterns {
     /// `name` is wanted in `directory`; true if that is a routine.
     pub(super) fn saw(&mut self, directory: &[u8], name: &[u8], read: bool) -> bool {
         if !self.names.contains_key(name) {
@@ -105,14 +105,14 @@ impl Routines {
 mod tests {
     use super::*;
 
-    fn names(routines: &Routines) -> Vec<String> {
+    fn names(routines: &LookupPatterns) -> Vec<String> {
         let text = |name: Box<[u8]>| String::from_utf8(name.into()).expect("text");
         routines.all().into_iter().map(text).collect()
     }
 
     #[test]
     fn a_name_that_is_looked_for_in_three_directories_is_a_routine() {
-        let mut routines = Routines::default();
+        let mut routines = LookupPatterns::default();
         assert!(!routines.saw(b"/a", b"x.so", false));
         assert!(!routines.saw(b"/a", b"x.so", false));
         assert!(!routines.saw(b"/b", b"x.so", false));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn they_come_in_the_order_of_the_program_and_the_rare_do_not() {
-        let mut routines = Routines::default();
+        let mut routines = LookupPatterns::default();
         for n in 0..40 {
             let directory = format!("/{n}");
             routines.saw(directory.as_bytes(), b"second", false);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn names_of_one_directory_only_do_not_fill_the_memory() {
-        let mut routines = Routines::default();
+        let mut routines = LookupPatterns::default();
         for n in 0..3 * NAMES_MAX {
             routines.saw(b"/d", format!("{n}").as_bytes(), false);
             routines.saw(format!("/d{n}").as_bytes(), b"common", false);

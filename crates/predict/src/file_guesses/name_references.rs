@@ -24,7 +24,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::Identity;
 
-use super::guess_kind::Of;
+use super::guess_kind::GuessKind;
 use super::path_keys::{below, first_below, hash, split};
 
 mod name_rules;
@@ -56,9 +56,9 @@ const RIGHT: u32 = 8;
 /// Action for a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Read the entries of a directory ([`Mentions::listed`]).
+    /// Read the entries of a directory ([`NameReferences::listed`]).
     List(Arc<[u8]>),
-    /// Fetch a file, and scan it ([`Mentions::scanned`]).
+    /// Fetch a file, and scan it ([`NameReferences::scanned`]).
     Fetch(Arc<[u8]>),
     /// Scan a file that the program reads itself.
     Scan(Arc<[u8]>),
@@ -75,7 +75,7 @@ impl Action {
 
 /// Names and rules of one client.
 #[derive(Default)]
-pub(super) struct Mentions {
+pub(super) struct NameReferences {
     /// Files that the program had to wait for.
     demands: u32,
     names: Vec<Name>,
@@ -96,7 +96,7 @@ pub(super) struct Mentions {
     held: Vec<(u32, u16)>,
 }
 
-impl Mentions {
+impl NameReferences {
     /// The program reads `path` from its beginning and has to wait. True if the file had been
     /// looked for.
     pub(super) fn saw(&mut self, path: &[u8], actions: &mut Vec<Action>) -> bool {
@@ -261,7 +261,7 @@ impl Mentions {
         }
         self.known.insert(file);
         self.rules.was_tried(number);
-        self.pending.insert(file, (number, Of::Mentions.key(&place.path)));
+        self.pending.insert(file, (number, GuessKind::Mentions.key(&place.path)));
         actions.push(Action::Fetch(place.path));
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 /// A tree of files and what is named in them.
 struct Tree {
     files: BTreeMap<String, String>,
-    mentions: Mentions,
+    mentions: NameReferences,
     /// Paths fetched, in order, and the number of directories listed.
     fetched: Vec<String>,
     listed: usize,
@@ -17,7 +17,7 @@ impl Tree {
     fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let files = files.into_iter().collect();
         // It has read others before.
-        let mentions = Mentions { demands: SCANNED_FROM, ..Mentions::default() };
+        let mentions = NameReferences { demands: SCANNED_FROM, ..NameReferences::default() };
         Tree { files, mentions, fetched: Vec::new(), listed: 0 }
     }
 
@@ -113,7 +113,7 @@ fn what_was_fetched_is_known_to_be_used() {
     let path = |n| format!("/usr/share/perl/Some/Module{n}.pm");
     let mut tree = all_but_the_first_few_are_fetched(path, |n| format!("use Some::Module{n};"));
     assert!(tree.read(&path(199)) && !tree.read(&path(199)));
-    let key = Of::Mentions.key(path(150).as_bytes());
+    let key = GuessKind::Mentions.key(path(150).as_bytes());
     assert_eq!(tree.mentions.settle(|other| other == key, &mut Vec::new()), 0, "settled before");
     assert!(!tree.read(&path(150)));
 }

@@ -7,8 +7,8 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::Identity;
 
 use super::guess_kind::{Habit, PlaceName};
-use super::lookup_pattern::Routines;
-use super::name_references::Mentions;
+use super::lookup_pattern::LookupPatterns;
+use super::name_references::NameReferences;
 use super::path_keys::hash;
 
 /// Guesses that were used, from where on one file is enough.
@@ -86,8 +86,8 @@ pub(super) struct Watch {
     pub habits: HashMap<Habit, u64>,
     /// Hashes of directories that the program has listed.
     pub listed: HashSet<u64>,
-    pub routines: Routines,
-    pub mentions: Mentions,
+    pub routines: LookupPatterns,
+    pub mentions: NameReferences,
 }
 
 impl Watch {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use runahead_abi::{HintKind, Record};
 
-use super::guess_kind::{Of, PlaceName};
+use super::guess_kind::{GuessKind, PlaceName};
 use super::guess_state::{Guesses, LOOKS, READS};
-use super::guess_task::{Errand, Outcome};
+use super::guess_task::{GuessTask, Outcome};
 use super::name_references::{Action, SCAN_BYTES};
 use crate::effects::Effects;
 use crate::hint_order::{ClientId, Rank};
@@ -36,7 +36,7 @@ impl<F> Guesses<F> {
             // What is still hinted or waited for came too late to have spared anything.
             watch.mentions.saw(record.path, &mut actions);
         }
-        self.tally.used[Of::Mentions as usize] += used;
+        self.tally.used[GuessKind::Mentions as usize] += used;
         self.act(client, actions, lanes);
     }
 
@@ -44,17 +44,23 @@ impl<F> Guesses<F> {
         for action in actions {
             let path = action.path().clone();
             let errand = match action {
-                Action::List(_) => Errand::List { path },
-                Action::Fetch(_) | Action::Scan(_) => Errand::Look { path },
+                Action::List(_) => GuessTask::List { path },
+                Action::Fetch(_) | Action::Scan(_) => GuessTask::Look { path },
             };
             self.send(client, errand, LOOKS, lanes);
         }
     }
 
-    fn send(&mut self, client: ClientId, errand: Errand<F>, rank: u64, lanes: &mut impl TaskQueue) {
+    fn send(
+        &mut self,
+        client: ClientId,
+        errand: GuessTask<F>,
+        rank: u64,
+        lanes: &mut impl TaskQueue,
+    ) {
         // They lie anywhere.
         let (directory, suffix) = (Arc::default(), Box::default());
-        let place = PlaceName { directory, suffix, of: Of::Mentions };
+        let place = PlaceName { directory, suffix, of: GuessKind::Mentions };
         self.put(client, &place, Rank::guess(rank), errand, lanes);
     }
 
@@ -82,8 +88,8 @@ impl<F> Guesses<F> {
                     fx.files.push(file);
                     return;
                 }
-                self.tally.begun[Of::Mentions as usize] += u64::from(is_fetched);
-                self.send(client, Errand::Scan { path, file, size }, READS, lanes);
+                self.tally.begun[GuessKind::Mentions as usize] += u64::from(is_fetched);
+                self.send(client, GuessTask::Scan { path, file, size }, READS, lanes);
             }
             Outcome::Tokens(found) => watch.mentions.scanned(&path, found, &mut actions),
             Outcome::Names(entries) => {

@@ -1,14 +1,14 @@
 //! Directories that a program enters one after the other, to look for the same names in each.
 //!
-//! Their place is the parent directory ([`Of::Siblings`]). Lookups in the first demanded sibling
+//! Their place is the parent directory ([`GuessKind::Siblings`]). Lookups in the first demanded sibling
 //! are paid from the client's credit, lookups in its siblings from the place's allowance, as all
 //! guesses are.
 
 use runahead_abi::{HintKind, Record};
 
-use super::guess_kind::{COST_MIN, Of, PlaceName, SIBLING_COST};
+use super::guess_kind::{COST_MIN, GuessKind, PlaceName, SIBLING_COST};
 use super::guess_state::{AHEAD, CREDIT_MAX, Guesses, LOOKS};
-use super::guess_task::Errand;
+use super::guess_task::GuessTask;
 use super::lookup_pattern::ENTRIES;
 use super::path_keys::{below, hash, split, suffix};
 use super::pattern_state::{Guess, Place, Watch};
@@ -17,7 +17,7 @@ use crate::task_queue::TaskQueue;
 
 /// The place of the siblings in `directory`.
 fn siblings_of(directory: &[u8]) -> PlaceName {
-    PlaceName { directory: directory.into(), suffix: Box::default(), of: Of::Siblings }
+    PlaceName { directory: directory.into(), suffix: Box::default(), of: GuessKind::Siblings }
 }
 
 impl<F> Guesses<F> {
@@ -100,11 +100,11 @@ impl<F> Guesses<F> {
         };
         let Watch { places, habits, credit, routines, .. } = watch;
         let (mut siblings, mut settled) = (Vec::new(), Vec::new());
-        for (name, place) in places.iter_mut().filter(|(name, _)| name.of == Of::Siblings) {
+        for (name, place) in places.iter_mut().filter(|(name, _)| name.of == GuessKind::Siblings) {
             let (earned, used) = place.settle(self.narrow, |key| sink.was_used(key));
             if !used.is_empty() {
                 *credit = (*credit + earned).min(CREDIT_MAX);
-                self.tally.used[Of::Siblings as usize] += used.len() as u64;
+                self.tally.used[GuessKind::Siblings as usize] += used.len() as u64;
                 *habits.entry(name.habit()).or_default() += used.len() as u64;
                 let used: Vec<_> = used.into_iter().filter_map(|guess| guess.sibling).collect();
                 used.iter().for_each(|sibling| routines.used(sibling));
@@ -161,17 +161,17 @@ impl<F> Guesses<F> {
         let sibling = below(&place.directory, own);
         let names = watch.routines.all().into_iter().filter(|name| **name != *known);
         let errand = |name: Box<[u8]>| match *name == *ENTRIES {
-            true => Errand::Browse { path: sibling.clone() },
-            false => Errand::Look { path: below(&sibling, &name) },
+            true => GuessTask::Browse { path: sibling.clone() },
+            false => GuessTask::Look { path: below(&sibling, &name) },
         };
-        let errands: Vec<Errand<F>> = names.map(errand).collect();
+        let errands: Vec<GuessTask<F>> = names.map(errand).collect();
         let first = errands.iter().find_map(|errand| match errand {
-            Errand::Look { path } => Some(Of::Siblings.key(path)),
+            GuessTask::Look { path } => Some(GuessKind::Siblings.key(path)),
             _ => None,
         });
         if let Some(key) = first {
             let sibling = Some(sibling.clone());
-            self.tally.begun[Of::Siblings as usize] += 1;
+            self.tally.begun[GuessKind::Siblings as usize] += 1;
             at.guessed.insert(hash(own), Guess { cost: SIBLING_COST, key, sibling, opened: false });
         }
         at.ahead += errands.len();
@@ -187,7 +187,7 @@ impl<F> Guesses<F> {
         for name in watch.routines.all() {
             let path = below(sibling, &name);
             let Some((directory, file)) = split(&path) else { continue };
-            let of = if watch.routines.reads(&path) { Of::Data } else { Of::Names };
+            let of = if watch.routines.reads(&path) { GuessKind::Data } else { GuessKind::Names };
             let place = PlaceName { directory: directory.into(), suffix: suffix(file).into(), of };
             if watch.has_habit(&place) && !watch.places.contains_key(&place) {
                 watch.remember(place.clone()).demands += 1;

@@ -18,7 +18,7 @@ const MOST: usize = 1 << 14;
 
 /// Devices of directories.
 #[derive(Default)]
-pub(crate) struct Whereabouts {
+pub(crate) struct DeviceMap {
     /// Device by hash of the path, and true if it is certain. A collision gives a wrong answer like
     /// others.
     directories: HashMap<u64, (DeviceNumber, bool)>,
@@ -37,7 +37,7 @@ fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(first, move |path| cut(path).map(|end| &path[..end]))
 }
 
-impl Whereabouts {
+impl DeviceMap {
     /// The device of the nearest directory of `path` that is known.
     pub(crate) fn find(&self, path: &[u8]) -> Home {
         if self.directories.is_empty() {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_path_has_the_device_of_its_nearest_directory() {
-        let mut at = Whereabouts::default();
+        let mut at = DeviceMap::default();
         assert_eq!(at.find(b"/a/b"), None);
         at.learn(b"/a/b/c", DISK, false);
         for path in [&b"/a/b/d"[..], b"/a/b/d/e", b"/a/x", b"/y"] {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn not_every_directory_is_remembered() {
-        let mut at = Whereabouts::default();
+        let mut at = DeviceMap::default();
         for n in 0..3 * MOST {
             at.learn(format!("/d{n}/f").as_bytes(), DISK, false);
         }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use runahead_abi::{HintKind, Identity};
 use runahead_predict::{
-    ClientId, EXTEND_MAX_BYTES, Effects, EntryId, Item, PIECE_BYTES, Rank, Tag, Trouble, Wish,
+    ClientId, EXTEND_MAX_BYTES, Effects, EntryId, ExpansionRequest, Item, PIECE_BYTES, Rank, Tag,
+    Trouble,
 };
 
 use super::worker_job::Class;
 use crate::byte_ranges::{Added, Group, Ranges, chunks};
-use crate::fair_queue::{Lanes, Shelf};
+use crate::fair_queue::{Lanes, QueueHandle};
 
 /// Identities that one path may go by: a program can reach it from the root and from its working
 /// directory, seldom in a third way. Bounded, because every key done is done once for each.
@@ -76,7 +77,7 @@ impl Share {
         }
     }
 
-    fn shelf<'a>(&self, lanes: &'a mut Lanes, parked: bool) -> Shelf<'a> {
+    fn shelf<'a>(&self, lanes: &'a mut Lanes, parked: bool) -> QueueHandle<'a> {
         lanes.shelf(self.client, self.entry, parked)
     }
 
@@ -178,7 +179,7 @@ impl Share {
         item: Item,
         tag: Tag,
         (class, started): (Option<Class>, bool),
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
         if let Some(class) = class {
@@ -220,7 +221,7 @@ impl Share {
         range: Range<u64>,
         tag: Tag,
         class: Option<Class>,
-        shelf: &mut Shelf<'_>,
+        shelf: &mut QueueHandle<'_>,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
         let Some(class) = class else {
@@ -293,9 +294,9 @@ impl Share {
     }
 
     /// Returns the request to expand the directory `path`, whose reading has begun.
-    pub(crate) fn wish(&self, path: &Arc<[u8]>) -> Option<Wish> {
+    pub(crate) fn wish(&self, path: &Arc<[u8]>) -> Option<ExpansionRequest> {
         let slot = self.slots[index(Item::Listing)].as_ref().filter(|slot| slot.started)?;
-        Wish::of(self.client, path, &self.keys, &slot.tag)
+        ExpansionRequest::of(self.client, path, &self.keys, &slot.tag)
     }
 
     /// Completes slot `item`, if no worker has begun it: there is nothing to be read.

@@ -27,15 +27,15 @@ struct Directory {
 }
 
 /// Turns of lookups in all directories.
-pub(crate) struct Siblings {
+pub(crate) struct LookupTurns {
     directories: HashMap<u64, Directory>,
     /// Off where lookups do not share reads.
     pub take_turns: bool,
 }
 
-impl Default for Siblings {
+impl Default for LookupTurns {
     fn default() -> Self {
-        Siblings { directories: HashMap::new(), take_turns: true }
+        LookupTurns { directories: HashMap::new(), take_turns: true }
     }
 }
 
@@ -47,7 +47,7 @@ fn parent(path: &[u8]) -> u64 {
     hasher.finish()
 }
 
-impl Siblings {
+impl LookupTurns {
     /// `id`, which is `path`, is about to be looked up. False: it is held back, and given out by
     /// [`Siblings::ended`] later.
     pub(crate) fn begin(&mut self, id: EntryId, path: &[u8]) -> bool {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_directory_starts_with_a_few_and_then_lets_all_go() {
-        let mut s = Siblings::default();
+        let mut s = LookupTurns::default();
         let paths: Vec<Vec<u8>> = (0..40).map(|i| format!("/d/{i}").into_bytes()).collect();
         let begun: Vec<bool> = (0..40).map(|i| s.begin(i, &paths[i as usize])).collect();
         assert_eq!(begun.iter().filter(|b| **b).count(), FIRST as usize);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn those_that_were_given_up_do_not_take_the_place_of_others() {
-        let mut s = Siblings::default();
+        let mut s = LookupTurns::default();
         (0..40).for_each(|id| _ = s.begin(id, b"/d/x"));
         // Only the last two are still held.
         assert_eq!(s.ended(b"/d/x", |id| id >= 38), [38, 39]);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn nothing_is_held_back_where_lookups_share_nothing() {
-        let mut s = Siblings { take_turns: false, ..Siblings::default() };
+        let mut s = LookupTurns { take_turns: false, ..LookupTurns::default() };
         assert!((0..100).all(|i| s.begin(i, b"/d/x")));
     }
 }

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runahead_abi::Identity;
-use runahead_predict::{ClientId, Effects, EntryId, Item, Rank, Tag, TaskQueue, Trouble, Wish};
+use runahead_predict::{
+    ClientId, Effects, EntryId, ExpansionRequest, Item, Rank, Tag, TaskQueue, Trouble,
+};
 
 use super::client_requests::Share;
 use super::worker_job::{Class, Found, Step};
@@ -236,7 +238,7 @@ impl<F> Entry<F> {
     }
 
     /// Returns the clients' requests to expand the directory that is being read.
-    pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> + '_ {
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = ExpansionRequest> + '_ {
         self.shares.iter().filter_map(|share| share.wish(&self.path))
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use runahead_predict::{
-    Batch, Batches, ClientId, Effects, EntryId, Errand, Guesses, Outcome, Programs, Report, Tally,
-    TaskQueue, Trouble, Wish,
+    Batch, Batches, ClientId, Effects, EntryId, ExpansionRequest, GuessTask, Guesses, Outcome,
+    Programs, Report, Tally, TaskQueue, Trouble,
 };
 
-use super::lookup_turns::Siblings;
+use super::lookup_turns::LookupTurns;
 use super::path_entry::{Entry, Stage};
 use super::worker_job::{Class, Found, Job, Place, Step, Taken};
 use crate::device_number::Home;
@@ -25,7 +25,7 @@ pub(crate) struct Queue<F> {
     pub(super) programs: Programs<F>,
     pub(super) guesses: Guesses<F>,
     pub(super) lanes: Lanes,
-    pub(super) siblings: Siblings,
+    pub(super) siblings: LookupTurns,
     /// Devices that serve few requests side by side; see [`job_selection`].
     pub(super) narrow: HashSet<Home>,
     /// Devices that are asked for every name.
@@ -53,7 +53,7 @@ impl<F> Queue<F> {
             programs: Programs::default(),
             guesses: Guesses::default(),
             lanes: Lanes::default(),
-            siblings: Siblings::default(),
+            siblings: LookupTurns::default(),
             narrow: HashSet::new(),
             remote: HashSet::new(),
             pieces: HashMap::new(),
@@ -139,7 +139,7 @@ impl<F> Queue<F> {
     /// A [`Step::Guess`] came back.
     pub(crate) fn guessed(&mut self, job: Job<F>, outcome: Outcome<F>, fx: &mut Effects<F>) {
         if let Step::Guess { sent, errand } = job.step {
-            if let Errand::Read { file, .. } | Errand::Scan { file, .. } = errand {
+            if let GuessTask::Read { file, .. } | GuessTask::Scan { file, .. } = errand {
                 fx.files.push(file);
             }
             self.guesses.finish(sent, outcome, &mut self.lanes, fx);
@@ -212,7 +212,7 @@ impl<F> Queue<F> {
     }
 
     /// Returns the clients' requests to expand the directory that was read in `job`.
-    pub(crate) fn wishes(&self, job: &Job<F>) -> Vec<Wish> {
+    pub(crate) fn wishes(&self, job: &Job<F>) -> Vec<ExpansionRequest> {
         self.entries.get(&job.entry).map(|e| e.wishes().collect()).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! All at random, against what must become of each key.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
-use runahead_predict::{Errand, Outcome};
+use runahead_predict::{GuessTask, Outcome};
 
 use super::*;
 
@@ -150,10 +150,10 @@ proptest! {
                         }
                         Step::Guess { errand, .. } => {
                             let outcome = match errand {
-                                Errand::Look { .. } => Outcome::File(Arc::new(()), 100),
-                                Errand::List { .. } => Outcome::Names(listing()),
-                                Errand::Browse { .. } | Errand::Read { .. } => Outcome::Over,
-                                Errand::Scan { .. } => Outcome::Tokens(vec![name.as_bytes().into()]),
+                                GuessTask::Look { .. } => Outcome::File(Arc::new(()), 100),
+                                GuessTask::List { .. } => Outcome::Names(listing()),
+                                GuessTask::Browse { .. } | GuessTask::Read { .. } => Outcome::Over,
+                                GuessTask::Scan { .. } => Outcome::Tokens(vec![name.as_bytes().into()]),
                             };
                             queue.guessed(job, outcome, &mut fx);
                         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use runahead_predict::{Batch, ClientId, EntryId, Errand, Sent, Tag, Task};
+use runahead_predict::{Batch, ClientId, EntryId, GuessTask, Sent, Tag, Task};
 
 use crate::device_number::Home;
 
@@ -51,7 +51,7 @@ pub(crate) enum Step<F> {
     /// Something for a program, and whether it is of the program's own file.
     Program { task: Task<F>, own: bool },
     /// A guess.
-    Guess { sent: Sent, errand: Errand<F> },
+    Guess { sent: Sent, errand: GuessTask<F> },
 }
 
 /// A part of a hint that a worker was just given.

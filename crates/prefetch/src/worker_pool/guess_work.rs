@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runahead_abi::{ChunkIndex, Identity};
 use runahead_predict::{
-    ClientId, ENTRIES_MAX, Errand, NAMED_IN_MAX, Name, Of, Outcome, SCAN_BYTES, tokens,
+    ClientId, ENTRIES_MAX, GuessKind, GuessTask, NAMED_IN_MAX, Name, Outcome, SCAN_BYTES, tokens,
 };
 use rustix::io::Result;
 
@@ -16,30 +16,30 @@ impl Pool {
     /// Does something for a guess.
     pub(super) fn guess(
         &self,
-        (client, of): (ClientId, Of),
-        errand: &Errand<Node>,
+        (client, of): (ClientId, GuessKind),
+        errand: &GuessTask<Node>,
         reader: &mut Reader,
     ) -> Outcome<Node> {
         match errand {
-            Errand::List { path } => {
+            GuessTask::List { path } => {
                 let mut names = Vec::new();
-                let most = if of == Of::Mentions { NAMED_IN_MAX } else { ENTRIES_MAX };
+                let most = if of == GuessKind::Mentions { NAMED_IN_MAX } else { ENTRIES_MAX };
                 let listed = self.list(path, Some((&mut names, most + 1)), reader);
                 listed.map_or(Outcome::Over, |_| Outcome::Names(names))
             }
-            Errand::Browse { path } => {
+            GuessTask::Browse { path } => {
                 if self.list(path, None, reader).is_ok() {
                     self.foresee(client, [Identity::ROOT.join(path).listing()]);
                 }
                 Outcome::Over
             }
-            Errand::Look { path } => {
+            GuessTask::Look { path } => {
                 let found = reader.look(path, true);
                 // Where a routine finds nothing, that is what is to be known.
                 let is_told = match of {
-                    Of::Names | Of::Mentions => found.is_ok(),
-                    Of::Siblings => true,
-                    Of::Data => false,
+                    GuessKind::Names | GuessKind::Mentions => found.is_ok(),
+                    GuessKind::Siblings => true,
+                    GuessKind::Data => false,
                 };
                 if is_told {
                     self.foresee(client, [Identity::ROOT.join(path)]);
@@ -49,11 +49,11 @@ impl Pool {
                     _ => Outcome::Over,
                 }
             }
-            Errand::Read { path, file, size } => {
+            GuessTask::Read { path, file, size } => {
                 self.read_whole(client, path, (file, *size), reader);
                 Outcome::Over
             }
-            Errand::Scan { path, file, size } => {
+            GuessTask::Scan { path, file, size } => {
                 if !self.read_whole(client, path, (file, *size), reader) {
                     return Outcome::Tokens(Vec::new());
                 }

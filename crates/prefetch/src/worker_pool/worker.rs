@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError};
 
 use runahead_abi::{HintKind, Record, device_number};
-use runahead_predict::{self, ClientId, Errand, Name, Report, Task, Trouble, Used, Wish};
+use runahead_predict::{
+    self, ClientId, ExpansionRequest, GuessTask, Name, Report, Task, Trouble, Used,
+};
 
 use super::notifications::{Core, Telling};
 use super::pool::{IDLE_LIFE, Pool, State, Work};
@@ -156,7 +158,7 @@ impl Pool {
             step,
             Step::Read { .. }
                 | Step::Program { task: Task::Load { .. }, .. }
-                | Step::Guess { errand: Errand::Read { .. } | Errand::Scan { .. }, .. }
+                | Step::Guess { errand: GuessTask::Read { .. } | GuessTask::Scan { .. }, .. }
         ) {
             stats.read_requests += used.requests;
         }
@@ -169,16 +171,16 @@ impl Pool {
             Step::Program { task: Task::Find { .. }, .. } => stats.programs += 1,
             Step::Program { task: Task::Needs { .. }, .. } => {}
             Step::Program { task: Task::Load { .. }, .. } => stats.reads += 1,
-            Step::Guess { errand: Errand::List { .. } | Errand::Browse { .. }, .. } => {
+            Step::Guess { errand: GuessTask::List { .. } | GuessTask::Browse { .. }, .. } => {
                 stats.listings += 1
             }
-            Step::Guess { errand: Errand::Look { .. }, .. } => stats.lookups += 1,
-            Step::Guess { errand: Errand::Read { size, .. }, .. } => {
+            Step::Guess { errand: GuessTask::Look { .. }, .. } => stats.lookups += 1,
+            Step::Guess { errand: GuessTask::Read { size, .. }, .. } => {
                 stats.guesses += 1;
                 stats.reads += 1;
                 stats.unhinted_bytes += size;
             }
-            Step::Guess { errand: Errand::Scan { size, .. }, .. } => {
+            Step::Guess { errand: GuessTask::Scan { size, .. }, .. } => {
                 stats.reads += 1;
                 stats.unhinted_bytes += size;
             }
@@ -245,7 +247,13 @@ impl Pool {
         }
     }
 
-    fn expand_for(self: &Arc<Self>, core: &Arc<Core>, wish: &Wish, names: &[Name], remote: bool) {
+    fn expand_for(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        wish: &ExpansionRequest,
+        names: &[Name],
+        remote: bool,
+    ) {
         for (header, path) in wish.listings(names, |key, run| core.expect(key, run)) {
             self.submit(core, &Record { kind: HintKind::Listing, header, path: &path });
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use runahead_abi::ChunkIndex;
 use runahead_predict::cost_benefit::INTERVAL;
-use runahead_predict::{Completion, Errand, Name, Sink};
+use runahead_predict::{Completion, GuessTask, Name, Sink};
 
 use super::*;
 
@@ -118,9 +118,9 @@ impl World {
     pub(super) fn start_guess(&mut self, job: Job<File>, ticket: Ticket) {
         let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
         let (path, kind, len) = match errand {
-            Errand::List { path } | Errand::Browse { path } => (path, Kind::Listing, 4096),
-            Errand::Look { path } => (path, Kind::Lookup, 4096),
-            Errand::Read { path, size, .. } | Errand::Scan { path, size, .. } => {
+            GuessTask::List { path } | GuessTask::Browse { path } => (path, Kind::Listing, 4096),
+            GuessTask::Look { path } => (path, Kind::Lookup, 4096),
+            GuessTask::Read { path, size, .. } | GuessTask::Scan { path, size, .. } => {
                 (path, Kind::Read, *size)
             }
         };
@@ -155,16 +155,16 @@ impl World {
         }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
-        if asks.is_some() && matches!(errand, Errand::Look { .. }) {
+        if asks.is_some() && matches!(errand, GuessTask::Look { .. }) {
             self.has_arrived(file.block());
             self.programs[file.program].guessed.insert(file.block());
         }
         let outcome = match errand {
             _ if fails => Outcome::Over,
-            Errand::List { .. } => Outcome::Names(self.names(file)),
-            Errand::Look { .. } => Outcome::File(Arc::new(file), FILE_BYTES),
-            Errand::Browse { .. } => Outcome::Over,
-            Errand::Read { .. } | Errand::Scan { .. } => {
+            GuessTask::List { .. } => Outcome::Names(self.names(file)),
+            GuessTask::Look { .. } => Outcome::File(Arc::new(file), FILE_BYTES),
+            GuessTask::Browse { .. } => Outcome::Over,
+            GuessTask::Read { .. } | GuessTask::Scan { .. } => {
                 let program = &mut self.programs[file.program];
                 program.arriving.remove(&file);
                 if program.memory.insert(file) {
