@@ -1,8 +1,8 @@
-//! Asking the supervisor for something (`abi::socket`).
+//! Client of the supervisor's control socket (`abi::control_protocol`).
 //!
-//! Each conversation takes a socket for its duration, and waits a bounded time for a supervisor that may
-//! be stopped, or gone. Signals must be blocked: a handler that ran in between, and forked, would
-//! copy the descriptors.
+//! Each conversation takes a socket for its duration, and waits a bounded time for a supervisor
+//! that may be stopped or gone. Signals must be blocked: a handler that ran in between and forked
+//! would copy the descriptors.
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::TOKEN_BYTES;
@@ -14,14 +14,14 @@ use crate::plane::signal_block;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
-/// How long an answer may take, in milliseconds; usually it takes a tenth of one.
+/// Longest wait for an answer, in milliseconds; usually it takes a tenth of one.
 pub const ANSWER_PATIENCE_MS: i32 = 500;
 
-/// What the supervisor answered.
+/// Reply of the supervisor.
 pub enum Reply {
-    /// The request is granted, and this descriptor comes with the answer.
+    /// The request is granted, with this descriptor.
     Granted(Fd),
-    /// Bytes of an answer in words, in the caller's buffer; the first says what they mean.
+    /// Length of a message in the caller's buffer; its first byte says what it means.
     Message(usize),
 }
 
@@ -31,7 +31,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Goes to the control socket.
+    /// Connects to the control socket.
     pub fn new(session: &Session) -> Option<Self> {
         let config = &session.config;
         let name = config.socket.get(..config.socket_len as usize)?;
@@ -40,7 +40,8 @@ impl Conversation {
         Some(talk)
     }
 
-    /// Asks for `what`; `of`: the file that is about to be executed, and how it is called.
+    /// Sends the request `what` and waits for its reply. `of`: the file that is about to be
+    /// executed, and its key.
     pub fn ask(
         &self,
         session: &Session,
@@ -77,7 +78,7 @@ impl Conversation {
         }
     }
 
-    /// Tells what is no question. False: nobody hears it.
+    /// Sends a message that has no reply. Returns false if the supervisor does not receive it.
     pub fn tell(&self, bytes: &[u8]) -> bool {
         sys::send(self.socket, bytes).is_ok()
     }
@@ -89,16 +90,16 @@ impl Drop for Conversation {
     }
 }
 
-/// `what`, and whose it is.
+/// Bytes of the request `what`: its code and the session's token.
 fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
     let mut request = [what; 1 + TOKEN_BYTES];
     request[1..].copy_from_slice(&session.config.token);
     request
 }
 
-/// Asks for `what`, in a conversation of its own; what is granted.
+/// Sends the request `what` in a conversation of its own. Returns the descriptor that is granted.
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
-    // Before it answers this one, the supervisor waits for shadows.
+    // The supervisor waits for shadows before it answers this request.
     let waits = if what == control_protocol::LET_GO { control_protocol::LET_GO_MS } else { 0 };
     let patience = ANSWER_PATIENCE_MS + waits as i32;
     match Conversation::new(session)?.ask(session, (what, None), patience, &mut [0])? {
@@ -107,7 +108,8 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     }
 }
 
-/// Gives the supervisor a descriptor of `file`, for what `what` says. False: it does not take it.
+/// Passes a descriptor of `file` to the supervisor, for the purpose `what`. Returns false if it is
+/// not accepted.
 pub fn hand_over_file(session: &Session, what: u8, file: Fd) -> bool {
     let taken = Conversation::new(session).and_then(|talk| {
         sys::send_with(talk.socket, &request(session, what), file).ok()?;
@@ -119,15 +121,15 @@ pub fn hand_over_file(session: &Session, what: u8, file: Fd) -> bool {
     }
 }
 
-/// Tells the supervisor `what`, and does not wait. Signals must be blocked.
+/// Sends the notice `what` to the supervisor, without waiting. Signals must be blocked.
 pub fn tell(session: &Session, what: u8) {
     if let Some(talk) = Conversation::new(session) {
         talk.tell(&request(session, what));
     }
 }
 
-/// Joins the session: from here on this process is known to the supervisor. False: it was not to
-/// be, and nothing has changed.
+/// Joins the session: from here on the supervisor knows this process. Returns false, with nothing
+/// changed, if that was refused.
 pub fn join(session: &'static Session) -> bool {
     let mask = signal_block::begin();
     let shared = ask(session, control_protocol::JOIN).and_then(|file| {
@@ -145,17 +147,16 @@ pub fn join(session: &'static Session) -> bool {
     if version != ABI_VERSION {
         return false;
     }
-    // What it costs to write a core file of.
-    // SAFETY: advice on that mapping.
+    // Core files need not contain the shared memory. SAFETY: advice on that mapping.
     let _ = unsafe { sys::advise(at, size_of::<Shared>() as u64, k::MADV_DONTDUMP) };
-    // A child that the agent does not know of may be one that gives up rights, and is not to speak for us.
+    // A child that the agent does not know of may give up privileges, and must not write here.
     keep_from_children(at, true);
     // SAFETY: as above.
     unsafe { session.join(at) };
     true
 }
 
-/// Whether forks have the memory shared with the supervisor, which is at `at`.
+/// Decides whether forks inherit the memory shared with the supervisor, which is at `at`.
 pub fn keep_from_children(at: u64, keep: bool) {
     let advice = if keep { k::MADV_DONTFORK } else { k::MADV_DOFORK };
     // SAFETY: advice on a mapping of the agent's.

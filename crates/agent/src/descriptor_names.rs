@@ -1,7 +1,7 @@
-//! What the target's descriptors are called, so that it and its shadow speak of the same files.
+//! Identities of the target's descriptors, so that it and its shadow name the same files.
 //!
-//! A table kept beside the kernel's own, by all threads at once and without locks; it may be wrong
-//! (another thread closed a descriptor, say) and then costs a hint or a probe, never a result.
+//! All threads keep this table beside the kernel's own, without locks. It may be wrong, for example
+//! after another thread closed a descriptor; that costs a hint or a probe, never a result.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -10,17 +10,17 @@ use runahead_abi::{Identity, device_number, filesystem_table};
 
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// Descriptors from here on have no name; their calls are native.
+/// Number of descriptors that have identities; calls on higher ones are native.
 pub const TRACKED_DESCRIPTORS: usize = 1024;
 
-/// Devices remembered.
+/// Devices that are remembered.
 const DEVICES_KNOWN: usize = 8;
 
-/// What a descriptor leads to, as far as reading is concerned.
+/// Kind of file behind a descriptor, as far as reading is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum FileKind {
-    /// Not asked yet.
+    /// Still to be determined.
     Unknown,
     /// A regular file whose reads can be tried without waiting (`RWF_NOWAIT`).
     Nowait,
@@ -28,7 +28,7 @@ pub enum FileKind {
     Remote,
     /// A directory.
     Directory,
-    /// Anything that does not stall for storage.
+    /// A file that does not stall for storage.
     Other,
 }
 
@@ -42,10 +42,10 @@ impl FileKind {
 }
 
 struct DescriptorName {
-    /// Zero: given to the program at its start.
+    /// Identity; 0: inherited at the program's start.
     identity: AtomicU64,
     offset: AtomicU64,
-    /// A [`FileKind`], and above it the age in which that was asked.
+    /// A [`FileKind`] in the lower bits, and above it the age in which it was determined.
     kind: AtomicU8,
 }
 
@@ -68,16 +68,16 @@ impl DescriptorName {
     }
 }
 
-/// See the module's text.
+/// Identities of the descriptors of a process.
 #[repr(C)]
 pub struct DescriptorNames {
-    /// File systems without `RWF_NOWAIT`, by device number, and what files there are. Asking
-    /// (fstatfs) can be a request to a server.
+    /// Devices without `RWF_NOWAIT`, and the kind of their files. Asking for it (fstatfs) can be a
+    /// request to a server.
     devices: [(AtomicU64, AtomicU8); DEVICES_KNOWN],
     next_device: AtomicUsize,
-    /// The working directory.
+    /// Identity of the working directory.
     cwd: AtomicU64,
-    /// What was asked in an earlier age is to be asked again.
+    /// Current age; kinds of an earlier age are determined anew.
     age: AtomicU8,
     table: [DescriptorName; TRACKED_DESCRIPTORS],
 }
@@ -102,7 +102,7 @@ impl DescriptorNames {
         self.table.get(usize::try_from(fd).ok()?)
     }
 
-    /// The name of what `fd` refers to.
+    /// Identity of the file that `fd` refers to.
     pub fn identity(&self, fd: Fd) -> Identity {
         match self.get(fd).map_or(0, |name| name.identity.load(Relaxed)) {
             0 => Identity::inherited(fd as u32),
@@ -110,7 +110,7 @@ impl DescriptorNames {
         }
     }
 
-    /// The name of the working directory.
+    /// Identity of the working directory.
     pub fn cwd(&self) -> Identity {
         Identity::from_raw(self.cwd.load(Relaxed))
     }
@@ -119,19 +119,19 @@ impl DescriptorNames {
         self.cwd.store(directory.raw(), Relaxed);
     }
 
-    /// The name of the directory that `dir` stands for in an *at call.
+    /// Identity of the directory that `dir` stands for in an *at call.
     pub fn at(&self, dir: Fd) -> Identity {
         if dir == AT_FDCWD { self.cwd() } else { self.identity(dir) }
     }
 
-    /// `fd` was opened.
+    /// Notes that `fd` was opened.
     pub fn note_opened(&self, fd: Fd, identity: Identity) {
         if let Some(name) = self.get(fd) {
             name.set(identity.raw(), 0, UNKNOWN);
         }
     }
 
-    /// `fd` is closed.
+    /// Notes that `fd` is closed.
     pub fn forget(&self, fd: Fd) {
         if let Some(name) = self.get(fd) {
             name.set(0, 0, UNKNOWN);
@@ -145,7 +145,7 @@ impl DescriptorNames {
         }
     }
 
-    /// `to` is a duplicate of `from`.
+    /// Notes that `to` is a duplicate of `from`.
     pub(super) fn note_duplicate(&self, from: Fd, to: Fd) {
         let identity = self.identity(from).raw();
         let (offset, kind) = self.get(from).map_or((0, UNKNOWN), |source| {
@@ -156,7 +156,7 @@ impl DescriptorNames {
         }
     }
 
-    /// Where the next read of `fd` starts, as far as we have seen.
+    /// Offset of the next read of `fd`, as far as reads were seen.
     pub(super) fn offset(&self, fd: Fd) -> u64 {
         self.get(fd).map_or(0, |name| name.offset.load(Relaxed))
     }
@@ -167,7 +167,7 @@ impl DescriptorNames {
         }
     }
 
-    /// What `fd` is; asks the kernel once for each open.
+    /// Kind of file behind `fd`; asks the kernel once for each open.
     pub fn kind(&self, fd: Fd) -> FileKind {
         let Some(name) = self.get(fd) else { return FileKind::Other };
         match self.of_this_age(name.kind.load(Relaxed)) {
@@ -182,13 +182,14 @@ impl DescriptorNames {
         kind
     }
 
-    /// Has [`Names::kind`] ask anew of every descriptor: some may have been closed unseen.
+    /// Makes [`DescriptorNames::kind`] ask anew for every descriptor: some may have been closed
+    /// unseen.
     pub(super) fn forget_kinds(&self) {
         let next = (self.age.load(Relaxed) + 1) & (u8::MAX >> KIND_BITS);
         self.age.store(next, Relaxed);
     }
 
-    /// What kind of thing `fd` is, is not known any more.
+    /// Forgets the kind of `fd`.
     pub(super) fn forget_kind(&self, fd: Fd) {
         if let Some(name) = self.get(fd) {
             name.kind.store(UNKNOWN, Relaxed);
@@ -213,7 +214,7 @@ impl DescriptorNames {
         })
     }
 
-    /// The file system has just said that it has no `RWF_NOWAIT`.
+    /// Notes that the file system of `fd` has refused `RWF_NOWAIT`.
     pub(super) fn note_without_nowait(&self, fd: Fd) {
         let device = classify(fd).1;
         let kind = if stalls_remotely(fd) { FileKind::Remote } else { FileKind::Other };
@@ -226,7 +227,7 @@ impl DescriptorNames {
     }
 }
 
-/// Whether `fd` is a regular file now, whatever is remembered of it.
+/// True if `fd` is a regular file now, whatever the table says.
 pub(super) fn is_regular(fd: Fd) -> bool {
     classify(fd).0 == FileKind::Nowait
 }
@@ -240,7 +241,8 @@ pub(super) fn device_of(stat: &k::statx) -> u64 {
     device_number(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// What `fd` is as far as it can be told without asking its file system, and its device number.
+/// Kind of `fd` as far as the kernel knows it without asking the file system, and its device
+/// number.
 fn classify(fd: Fd) -> (FileKind, u64) {
     let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (FileKind::Other, 0) };
     let device = device_of(&stat);
@@ -255,8 +257,8 @@ fn classify(fd: Fd) -> (FileKind, u64) {
     (kind, device)
 }
 
-/// File systems without `RWF_NOWAIT` are either made of memory (proc, sys) or remote; only the
-/// latter stall, or an overlay over any of them.
+/// True if the file system of `fd`, which lacks `RWF_NOWAIT`, stalls: it is remote, or an overlay.
+/// Others are made of memory (proc, sys).
 pub(crate) fn stalls_remotely(fd: Fd) -> bool {
     sys::filesystem_type(fd).is_ok_and(|kind| {
         filesystem_table::by_number(kind).is_remote() || kind as u32 == filesystem_table::OVERLAY

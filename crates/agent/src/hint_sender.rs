@@ -1,4 +1,4 @@
-//! Sending hints to the supervisor.
+//! Sends hints to the supervisor.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -7,38 +7,40 @@ use runahead_abi::{HintKind, Identity, Shared};
 
 use crate::sys;
 
-/// One disclosure, not yet on its way.
+/// A hint to be sent.
 #[derive(Clone, Copy)]
 pub struct Hint<'a> {
-    /// What will be wanted.
+    /// Kind of access that is expected.
     pub kind: HintKind,
-    /// Of which object.
+    /// Object of the access.
     pub object: Identity,
     /// First byte, for data.
     pub offset: u64,
     /// Bytes, for data.
     pub length: u64,
-    /// Flags of `runahead_abi::record`.
+    /// Flags of `runahead_abi::hint_record`.
     pub flags: u32,
     /// Absolute name of the object.
     pub path: &'a [u8],
 }
 
 impl<'a> Hint<'a> {
-    /// Of an object as a whole, or of its name.
+    /// A hint for an object as a whole, or for its name.
     pub fn whole(kind: HintKind, object: Identity, flags: u32, path: &'a [u8]) -> Self {
         Hint { kind, object, offset: 0, length: 0, flags, path }
     }
 }
 
-/// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
+/// Sends `hint` of `run` and wakes the supervisor. `run` is 0, or a run of disclosures, in the
+/// target. Returns false if the ring is full.
 pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     let sent = push_hint(shared, run, position, hint);
     ring_bell(shared);
     sent
 }
 
-/// Hints without waking the supervisor: it finds the record when it wakes for something else.
+/// Sends a hint without waking the supervisor, which finds the record when it wakes for something
+/// else. Wakes it only if the ring is full.
 pub fn send_quietly(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
     if !push_hint(shared, run, position, hint) {
         ring_bell(shared);
@@ -62,8 +64,8 @@ fn push_hint(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool 
 /// Wakes the supervisor's dispatcher if it sleeps.
 pub fn ring_bell(shared: &Shared) {
     let control = &shared.control;
-    // Sequentially consistent on both sides, so that either the dispatcher sees the new count
-    // before it sleeps, or we see that it sleeps.
+    // Sequentially consistent on both sides: either the dispatcher sees the new count before it
+    // sleeps, or this thread sees that it sleeps.
     control.doorbell.fetch_add(1, SeqCst);
     if control.sleeping.load(SeqCst) != 0 {
         control.sleeping.store(0, Relaxed);

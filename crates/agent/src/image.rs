@@ -1,9 +1,9 @@
 //! The injected image: entry point, and the C functions that rustc expects everywhere.
 //!
-//! The supervisor has a target that is stopped at exec map a private copy of it (see `abi::config`)
-//! and run `_start` with the copy's address in `rdi`, and what the agent is told at the top of the stack. `_start` relocates the image, and ends at a
-//! breakpoint, with 0 or a negative errno in `rax`; the supervisor then gives the target back its
-//! registers.
+//! The supervisor makes a target that is stopped at exec map a private copy of the image
+//! (`abi::agent_config`) and run `_start`, with the copy's address in `rdi` and a message for the
+//! agent at the top of the stack. `_start` relocates the image and ends at a breakpoint, with 0 or
+//! a negative errno in `rax`. The supervisor then restores the target's registers.
 #![no_std]
 #![no_main]
 
@@ -22,12 +22,12 @@ global_asm!(
     ".pushsection .text.runahead_start, \"ax\", @progbits",
     ".globl _start",
     "_start:",
-    // What it is told beside the image: where, and in the upper half of rbp how much.
+    // The message beside the image: its address, and its length in the upper half of rbp.
     "mov r12, rsp",
     "mov r13, rbp",
     "shr r13, 32",
     "and rsp, -16",
-    // The image; its relocations, and how many are left.
+    // Address of the image; its relocations, and how many are left.
     "mov edx, [rdi + {image_at}]",
     "add rdx, rdi",
     "mov esi, [rdi + {relocations_at}]",
@@ -68,8 +68,8 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
         return Err(sys::Errno(sys::EPROTO));
     }
     let base = core::ptr::from_ref(config) as u64;
-    // What the program passes is read by process_vm_readv(2), which containers forbid: without it
-    // its signal masks would be misunderstood.
+    // Program memory is read by process_vm_readv(2), which some containers forbid. Without it the
+    // program's signal masks would be misread.
     sys::copy_in::<u8>(base)?;
     let text =
         plane::AddressRange::of_bytes(base + u64::from(config.text_at), config.text_len.into());
@@ -111,8 +111,8 @@ fn inject_faults(_: &Session) -> sys::Result<()> {
     Ok(())
 }
 
-/// Makes our text, and the constants in front of it, read-only, and everything else not executable. (Constants
-/// are in one mapping with the text: every mapping is copied at a fork.)
+/// Makes the text and the constants in front of it read-only, and everything else not executable.
+/// Constants share a mapping with the text, as every mapping is copied at a fork.
 fn protect(base: u64, text: plane::AddressRange, total: u64) -> sys::Result<()> {
     use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
     let text_end = text.end;
@@ -124,7 +124,7 @@ fn protect(base: u64, text: plane::AddressRange, total: u64) -> sys::Result<()> 
     Ok(())
 }
 
-/// A bug of ours: a shadow ends, a target goes on without us.
+/// Handles a bug of the agent: a shadow ends, a target goes on natively.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     if shadow::is_shadow() {
@@ -216,6 +216,6 @@ pub unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
 }
 
 /// Named by the unwind tables of the precompiled core library; nothing here unwinds.
-// SAFETY: nothing else in the image defines it, and nobody calls it: panics do not unwind.
+// SAFETY: nothing else in the image defines it, and it is never called: panics do not unwind.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_eh_personality() {}

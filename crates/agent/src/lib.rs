@@ -1,21 +1,21 @@
-//! The agent: our code inside a process, be it a target or a shadow.
+//! The agent: code inside a process, be it a target or a shadow.
 //!
 //! It is built as a free-standing image (`image.rs`) that the supervisor copies into a program at
-//! exec. The plane, a crate below, gets every system call of the process and decides nothing; `targets/`
-//! and `shadow/` are the two policies on top of it.
+//! exec. The plane, a crate below, gets every system call of the process and decides nothing.
+//! `targets/` and `shadow/` are policies on top of it, as are `speculation/` and `overlay/`.
 //!
-//! # Rules of this place
+//! # Rules of this crate
 //!
-//! - We run inside somebody else's program: no heap, no thread-local storage, no C library, and no
+//! - The agent runs inside another program: no heap, no thread-local storage, no C library, and no
 //!   panic on a path that the target can take. The program's memory is touched only where a system
 //!   call has just shown that it may be.
-//! - Any thread of a target may be here, each on a stack of the agent's that is its own
-//!   (`plane::thread`); nested signal handlers are sent straight to the kernel. What threads share is
-//!   atomic and may be torn where that costs a hint only, or is under a [`lock::Lock`]. A shadow has
-//!   one thread, and may use [`owned::Owned`].
-//! - Nothing that waits, for storage or anybody, is done while holding a lock.
+//! - Any thread of a target may run agent code, each on a stack of the agent's that is its own
+//!   (`plane::thread`); nested signal handlers are sent straight to the kernel. Data that threads
+//!   share is atomic and may be torn where that costs a hint only, or is under a [`lock::Lock`]. A
+//!   shadow has one thread, and may use [`thread_owned::Owned`].
+//! - No lock is held during a wait for storage or for another process.
 //! - The image is compiled for baseline x86-64 only: it never touches the upper halves of vector
-//!   registers, so that the entry need save no more than the lower ones.
+//!   registers, so the entry need save no more than the lower ones.
 //! - Whatever fails here, the program's call is made as it stands (fail open) unless this process
 //!   is a shadow, which then ends (fail closed).
 #![no_std]

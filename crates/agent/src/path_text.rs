@@ -4,14 +4,13 @@ use runahead_abi::PATH_MAX;
 
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// Room for one path and its NUL.
+/// Buffer for one path and its NUL.
 pub type PathBuf = [u8; PATH_MAX + 1];
 
 /// The NUL-terminated string at `at`, without its NUL; cut at `PATH_MAX`.
 ///
-/// # Safety
-/// The kernel has just read this string for the same thread, or a fault here may end the process
-/// (as it may in a shadow). It does not change while the result is in use.
+/// # Safety The kernel has just read this string for the same thread, or a fault here may end the
+/// process (as it may in a shadow). It does not change while the result is in use.
 pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
     // SAFETY: passed on to the caller.
     let whole = unsafe { c_string_within(at, u64::MAX) };
@@ -19,11 +18,10 @@ pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
     whole.unwrap_or_else(|| unsafe { core::slice::from_raw_parts(at as *const u8, PATH_MAX) })
 }
 
-/// The string at an address, without its NUL; `None` if it is longer than `PATH_MAX`, or its end is not among the first
-/// `most` bytes. What is beyond them is not looked at.
+/// The string at an address, without its NUL; `None` if it is longer than `PATH_MAX`, or does not
+/// end in the first `most` bytes. Bytes beyond them are not read.
 ///
-/// # Safety
-/// As for [`c_string`], of these bytes.
+/// # Safety As for [`c_string`], of these bytes.
 pub unsafe fn c_string_within<'a>(at: u64, most: u64) -> Option<&'a [u8]> {
     let start = at as *const u8;
     let most = most.min(PATH_MAX as u64 + 1) as usize;
@@ -33,20 +31,20 @@ pub unsafe fn c_string_within<'a>(at: u64, most: u64) -> Option<&'a [u8]> {
     Some(unsafe { core::slice::from_raw_parts(start, len) })
 }
 
-/// True for absolute paths into file systems that the kernel makes up as it is asked: looking
-/// something up there never finds it in memory, and never waits for storage. (Not `/dev`, below which
-/// others are mounted.)
+/// True for absolute paths into file systems that the kernel generates on demand: a lookup there
+/// never finds its name in memory, and never waits for storage. `/dev` is not one, as others are
+/// mounted below it.
 pub fn is_made_up(path: &[u8]) -> bool {
     [&b"/proc/"[..], b"/sys/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// The name is below a directory in `/dev/shm`, where others are mounted; memory that is shared by name lies in that itself
-/// (shm_overview(7)).
+/// True if the name is below a directory in `/dev/shm`, where others are mounted. Memory that is
+/// shared by name lies directly in `/dev/shm` (shm_overview(7)).
 pub fn is_below_shm(name: &[u8]) -> bool {
     name.strip_prefix(b"/dev/shm/").is_some_and(|rest| rest.contains(&b'/'))
 }
 
-/// The name is that of a file that may be there again.
+/// True if the name is that of a file that may exist again in a later run.
 pub fn is_lasting(name: &[u8]) -> bool {
     name.first() == Some(&b'/')
         && !name.ends_with(b" (deleted)")
@@ -86,8 +84,8 @@ impl FdPath {
     }
 }
 
-/// Writes the absolute path of directory `dir` (or of the working directory) to `out`; its length.
-/// `None` when it has no name that can be opened: deleted, or outside this root.
+/// Writes the absolute path of directory `dir` (or of the working directory) to `out`. Returns its
+/// length, or `None` if it has no name that can be opened: deleted, or outside this root.
 pub fn directory(dir: Fd, out: &mut PathBuf) -> Option<usize> {
     let len = if dir == AT_FDCWD {
         sys::getcwd(&mut out[..PATH_MAX]).ok()?.checked_sub(1)?
@@ -99,7 +97,7 @@ pub fn directory(dir: Fd, out: &mut PathBuf) -> Option<usize> {
 }
 
 /// Appends `path` to the directory of length `len` in `out`, or replaces it if absolute, and ends
-/// it with a NUL. The new length without it.
+/// it with a NUL. Returns the new length without the NUL.
 pub fn append(out: &mut PathBuf, len: usize, path: &[u8]) -> Option<usize> {
     let mut end = if path.first() == Some(&b'/') { 0 } else { len };
     if end > 0 && out[end - 1] != b'/' && !path.is_empty() {

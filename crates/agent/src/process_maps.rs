@@ -1,4 +1,4 @@
-//! What is mapped into this process: `/proc/self/maps` (proc_pid_maps(5)), read without an allocator.
+//! Mappings of this process: `/proc/self/maps` (proc_pid_maps(5)), read without an allocator.
 
 use linux_raw_sys::general as k;
 
@@ -9,7 +9,7 @@ use crate::sys::{self, AT_FDCWD};
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// End address.
     pub end: u64,
     /// The mapping can be read.
     pub readable: bool,
@@ -17,18 +17,18 @@ pub struct Mapping {
     pub writable: bool,
     /// The mapping can be executed.
     pub executable: bool,
-    /// Stores to the mapping reach others.
+    /// Stores to the mapping reach other processes.
     pub shared: bool,
-    /// Where in its file the mapping begins, in bytes.
+    /// File offset at which the mapping begins, in bytes.
     pub offset: u64,
-    /// The device of the file: its number as text, of which this is made.
+    /// Hash of the device number's text.
     pub device: u64,
-    /// Number of the file; 0: of none.
+    /// Inode number of the file; 0: no file.
     pub inode: u64,
 }
 
-/// Calls `each` with this process's mappings, in the order of addresses, and the first `NAME` bytes of their
-/// names.
+/// Calls `each` with this process's mappings, by ascending address, and the first `NAME` bytes of
+/// their names.
 pub fn each<const NAME: usize>(
     mut each: impl FnMut(Mapping, &[u8]) -> sys::Result<()>,
 ) -> sys::Result<()> {
@@ -75,7 +75,7 @@ pub fn in_text<const NAME: usize>(text: &[u8], mut each: impl FnMut(Mapping, &[u
     }
 }
 
-/// Reads it a byte at a time.
+/// Parses `/proc/self/maps` byte by byte.
 struct Scanner<const NAME: usize> {
     mapping: Mapping,
     field: usize,
@@ -97,7 +97,7 @@ impl<const NAME: usize> Scanner<NAME> {
         &self.name[..self.name_len]
     }
 
-    /// Whether this byte is the last of a line.
+    /// Takes one byte. Returns true at the end of a line.
     fn byte(&mut self, byte: u8) -> bool {
         const LAST: usize = 6;
         let mapping = &mut self.mapping;
@@ -122,7 +122,7 @@ impl<const NAME: usize> Scanner<NAME> {
                 mapping.device = mapping.device.wrapping_mul(31).wrapping_add(byte.into());
             }
             (5, _) => mapping.inode = mapping.inode.wrapping_mul(10).wrapping_add(digit()),
-            // The name is aligned by spaces.
+            // Spaces align the name.
             (LAST, name) if name != b' ' || self.name_len > 0 => {
                 if let Some(place) = self.name.get_mut(self.name_len) {
                     *place = name;

@@ -1,22 +1,25 @@
-//! How much to ask for where some of a file is missing.
+//! Extent of the read that is requested where part of a file is missing.
 //!
-//! The prefetcher reads what it is asked for and nothing else, so this is where readahead is decided, as the kernel
-//! decides it for a program: one that goes through a file is given more than it asks for, one that goes to and fro is
-//! not. On a device whose transfers cost nothing whole chunks are as good everywhere, and a query over 1 GB had 189 MB
-//! read for it instead of 39 (docs/design/prefetching.md).
+//! The prefetcher reads what is requested and nothing else, so readahead is decided here, as the
+//! kernel decides it for a program: sequential reads get more than they ask for, random ones do
+//! not. On a device whose transfers cost nothing, whole chunks would do everywhere; but a query
+//! over 1 GB had 189 MB read for it instead of 39 (docs/design/prefetching.md).
 //!
-//! Target and shadows ask the same way; whether a program goes through a file the log tells, which has what either has
-//! asked for. Where a program comes to the same chunks again and again before long ([`spread`](runahead_abi::access_spread)), as a
-//! join of large tables does, whole chunks save it the later waits.
+//! Target and shadows use the same rule. The log, which has the requests of both, tells whether a
+//! program reads a file sequentially. A program that soon comes to the same chunks again
+//! ([`access_spread`](runahead_abi::access_spread)), as a join of large tables does, is spared
+//! later waits by whole chunks.
 
 use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
 use runahead_abi::{ChunkIndex, HintState, Identity, Shared};
 
-/// From so many bytes on, all of the chunks are asked for: it is not much more.
+/// Size from which all touched chunks are requested, in bytes: that is not much more.
 const LARGE_READ_BYTES: u64 = CHUNK_BYTES / 4;
 
-/// What to ask for, as (offset, length), where `len` bytes of `file` from `read_offset` are missing: blocks, and whole
-/// chunks at the start of a file, for large pieces, beside what was asked for before, and where that is often asked for.
+/// Range to request, as (offset, length), where `len` bytes of `file` from `offset` are missing.
+///
+/// It is whole blocks. It is whole chunks at the start of a file, for large reads, next to earlier
+/// requests, and in files whose chunks are requested often.
 pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> (u64, u64) {
     if offset < CHUNK_BYTES || len >= LARGE_READ_BYTES {
         return whole_chunks(offset, len);
@@ -27,7 +30,7 @@ pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> 
     let asked_for = |piece| log.state(piece) != HintState::Absent;
     let known = |at| asked_for(file.first_piece(at, 1));
     let goes_through = first.checked_sub(1).is_some_and(known) || known(end);
-    // What is asked for again says nothing.
+    // A repeated request is no evidence.
     let is_dense = || {
         let beside = log.progress(file.chunk(ChunkIndex::of(offset))) != HintState::Absent;
         !asked_for(file.first_piece(offset, len)) && shared.spread.is_dense(file, beside)
@@ -38,7 +41,7 @@ pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> 
     (first, end - first)
 }
 
-/// The whole chunks around `len` bytes from `read_offset`, as (offset, length).
+/// The whole chunks around `len` bytes from `offset`, as (offset, length).
 pub(crate) fn whole_chunks(offset: u64, len: u64) -> (u64, u64) {
     let start = offset - offset % CHUNK_BYTES;
     (start, offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - start)

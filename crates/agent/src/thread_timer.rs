@@ -1,17 +1,17 @@
-//! Timers that have a thread poked ([`POKE`]), as timer_create(2) makes them. An exec ends them, with what they have queued; a
-//! forked child has none.
+//! Timers that poke a thread ([`POKE`]), made by timer_create(2). An exec ends them, with their
+//! queued signals; a forked child has none.
 
 use linux_raw_sys::general as k;
 
 use crate::plane::policy::POKE;
 use crate::sys::{self, nr};
 
-/// A timer of the kernel's.
+/// A timer of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PokeTimer(pub u32);
 
 impl PokeTimer {
-    /// One that pokes the calling thread, by `clock` (clock_gettime(2)).
+    /// Makes a timer that pokes the calling thread, by `clock` (clock_gettime(2)).
     pub fn of_this_thread(clock: u32) -> sys::Result<Self> {
         const THREAD_ID: u64 = 4;
         let mut event = [0u64; 8];
@@ -25,7 +25,7 @@ impl PokeTimer {
         Ok(PokeTimer(timer))
     }
 
-    /// It pokes once, in so many nanoseconds.
+    /// Sets the timer to poke once, in `in_ns` nanoseconds.
     pub fn set(self, in_ns: u64) -> sys::Result<()> {
         const NS: u64 = 1_000_000_000;
         let times = [0, 0, in_ns / NS, in_ns % NS];
@@ -34,7 +34,7 @@ impl PokeTimer {
         sys::check(unsafe { sys::raw(nr::TIMER_SETTIME, args) }).map(|_| ())
     }
 
-    /// There is none any more.
+    /// Deletes the timer.
     pub fn delete(self) {
         // SAFETY: a timer of ours.
         let _ = unsafe { sys::raw(nr::TIMER_DELETE, [self.0.into(), 0, 0, 0, 0, 0]) };

@@ -1,13 +1,16 @@
 //! Large memory that a sync does not copy.
 //!
-//! A fork takes time for each page that a process has, and the process then pays for each that it stores to. So where it
-//! has much, its large private memory is kept out of the fork (`MADV_DONTFORK`, madvise(2)): the target's pages are never
-//! write-protected, and the shadow fetches what it touches from the target, through a descriptor of `/proc/self/mem` that
-//! it inherits (`shadow/target_mirror.rs`). What it fetches may be newer than the sync, and torn: a shadow's loss.
+//! A fork takes time for each page of the process, and the process then pays for each page that it
+//! stores to. So large private memory of a large process is excluded from the fork
+//! (`MADV_DONTFORK`, madvise(2)): the target's pages are never write-protected. The shadow fetches
+//! what it touches from the target, through an inherited descriptor of `/proc/self/mem`
+//! (`shadow/target_mirror.rs`). What it fetches may be newer than the sync, and torn, which only
+//! costs accuracy.
 //!
-//! Invariant: a child of the program's own finds all of its parent's memory. Only where the process has one thread, which is here,
-//! is anything kept out, and only for the moment of the fork; what the program keeps from its children itself
-//! (`targets/dontfork_regions.rs`) is kept from them again afterwards.
+//! Invariant: a child of the program's own finds all of its parent's memory. Memory is excluded
+//! only in a process with one thread, which is here, and only for the moment of the fork. Memory
+//! that the program itself keeps from its children (`targets/dontfork_regions.rs`) is kept from
+//! them again afterwards.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -21,31 +24,33 @@ use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd};
 use crate::thread_owned::Owned;
 
-/// Smaller mappings are copied: to fetch them page by page takes longer.
+/// Size from which mappings are excluded, in bytes: fetching smaller ones page by page takes longer
+/// than copying them.
 const MAPPING_BYTES_MIN: u64 = 1 << 20;
-/// On either side of the thread pointer so much is copied at least: the kernel stores there by itself when it moves a thread to another
-/// processor (rseq(2)), and waits for no fault handler; it may be part of a mapping that is large.
+/// Bytes on either side of the thread pointer that are always copied. The kernel stores there when
+/// it moves a thread to another processor (rseq(2)), without running a fault handler; it may be
+/// part of a large mapping.
 const THREAD_BYTES: u64 = 64 << 10;
-/// Mappings that are kept out at most.
+/// Most mappings that are excluded.
 const MAPPINGS_MAX: usize = 128;
 
-/// What was kept out of the newest sync.
+/// Memory excluded from the newest sync.
 pub(crate) struct UninheritedMemory {
     list: [(u64, u64); MAPPINGS_MAX],
     count: usize,
     from: TargetMemory,
 }
 
-/// By which a shadow reads the target's memory.
+/// Descriptors by which a shadow reads the target's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TargetMemory {
     /// `/proc/self/mem` (proc_pid_mem(5)).
     pub memory: Fd,
-    /// `/proc/self/pagemap` (proc_pid_pagemap(5)), if some of it is swapped out.
+    /// `/proc/self/pagemap` (proc_pid_pagemap(5)), if some of the memory is swapped out.
     pub pages: Option<Fd>,
 }
 
-// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+// SAFETY: zeroes, like all of it; placed at the end of the image so that small statics share pages.
 #[unsafe(link_section = ".bss.large")]
 static UNINHERITED: Owned<UninheritedMemory> = Owned::new(UninheritedMemory {
     list: [(0, 0); MAPPINGS_MAX],
@@ -53,27 +58,27 @@ static UNINHERITED: Owned<UninheritedMemory> = Owned::new(UninheritedMemory {
     from: TargetMemory { memory: 0, pages: None },
 });
 
-/// In a shadow: what it has not inherited, as first addresses and ends, and from where it is read.
+/// Bounds of the memory that this shadow has not inherited, and the descriptors to read it.
 ///
-/// # Safety
-/// In a new shadow, before it has given up its descriptors, or later; with no other reference to it in use.
+/// # Safety In a new shadow, before it has given up its descriptors, or later; with no other
+/// reference to it in use.
 pub(crate) unsafe fn of_shadow() -> (&'static [(u64, u64)], TargetMemory) {
     // SAFETY: passed on to the caller.
     let kept_out = unsafe { UNINHERITED.get() };
     (&kept_out.list[..kept_out.count], kept_out.from)
 }
 
-/// In a shadow: from where the target's memory is read, whose descriptors are to be kept; `None`: all was inherited.
+/// Descriptors of the target's memory, which a shadow must keep; `None` if all memory was
+/// inherited.
 ///
-/// # Safety
-/// As for [`of_shadow`].
+/// # Safety As for [`of_shadow`].
 pub(crate) unsafe fn target_memory() -> Option<TargetMemory> {
     // SAFETY: passed on to the caller.
     let (list, from) = unsafe { of_shadow() };
     (!list.is_empty()).then_some(from)
 }
 
-/// Whether a process with so many pages of its own has its large memory kept out.
+/// True if a process with so many pages of its own should exclude its large memory.
 pub(crate) fn is_worth_excluding(session: &Session, pages: u64) -> bool {
     let least = if session.is_without(without::COPIES) { 0 } else { MIRRORED_PAGES };
     (pages >= least || is_swapped(session))
@@ -81,13 +86,13 @@ pub(crate) fn is_worth_excluding(session: &Session, pages: u64) -> bool {
         && !plane::has_threads()
 }
 
-/// Some of the process's memory is swapped out: what is inherited of that would be waited for.
+/// True if some of the process's memory is swapped out: inheriting it would mean waiting for it.
 fn is_swapped(session: &Session) -> bool {
     session.is_joined() && session.shared().control.swapped.load(Relaxed) != 0
 }
 
-/// Keeps large memory out of the fork to come, in a thread whose stack pointer is `stack` and which holds the lock of syncs.
-/// False: nothing is kept out.
+/// Excludes large memory from the fork to come. The thread's stack pointer is `stack`, and it holds
+/// the lock of syncs. Returns false if nothing is excluded.
 pub(crate) fn exclude_from_fork(session: &Session, stack: u64) -> bool {
     // SAFETY: the one thread of the process.
     let kept_out = unsafe { UNINHERITED.get() };
@@ -128,7 +133,7 @@ pub(crate) fn exclude_from_fork(session: &Session, stack: u64) -> bool {
     true
 }
 
-/// In the target, after the fork.
+/// Includes the memory again, in the target, after the fork.
 pub(crate) fn include_again() {
     // SAFETY: the one thread of the process.
     let kept_out = unsafe { UNINHERITED.get() };
@@ -138,7 +143,7 @@ pub(crate) fn include_again() {
 }
 
 impl TargetMemory {
-    /// Its descriptors.
+    /// The descriptors.
     pub(crate) fn descriptors(self) -> impl Iterator<Item = Fd> {
         [self.memory].into_iter().chain(self.pages)
     }
@@ -149,7 +154,7 @@ impl TargetMemory {
 }
 
 impl UninheritedMemory {
-    /// One more, if it is large and there is room.
+    /// Adds a mapping, if it is large and there is room.
     fn add(&mut self, start: u64, end: u64) {
         if end - start >= MAPPING_BYTES_MIN && self.count < MAPPINGS_MAX {
             self.list[self.count] = (start, end);

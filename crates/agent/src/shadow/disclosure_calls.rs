@@ -1,5 +1,5 @@
-//! What the program discloses when it is a shadow that runs it: hints like its others, which stray with
-//! it. What it takes back is what it has disclosed in this run.
+//! Disclosures that the program makes when it runs in a shadow: they become hints like the shadow's
+//! others, and stray with it. A cancellation cancels what was disclosed in this run.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSURE, LENGTH_UNKNOWN};
@@ -13,14 +13,14 @@ use crate::path_text;
 use crate::plane::Call;
 use crate::sys::{self, AT_FDCWD, Fd, PAGE};
 
-/// Bytes of one disclosure that are hinted at most, as of one read.
+/// Most bytes hinted for one disclosure, as for one read.
 const DISCLOSURE_BYTES_MAX: u64 = 64 << 20;
 
 impl Runner {
-    /// Answers as the target does, as far as that can be known here.
+    /// Answers as the target would, as far as that can be known here.
     pub(super) fn disclose(&mut self, call: &Call) -> CallAnswer {
         let [_, what, subject, offset, length, _] = call.args;
-        // Behind this no file has anything.
+        // No file has data beyond this offset.
         let is_sound = offset <= i64::MAX as u64 - 2 * DISCLOSURE_BYTES_MAX;
         let taken = match what {
             DISCLOSE_FD => is_sound && self.disclose_fd(subject as u32 as Fd, offset, length),
@@ -39,7 +39,7 @@ impl Runner {
         let Some(&mut d) = self.descriptors.get(fd) else { return false };
         let size = match d.backing {
             Backing::File(_) => d.size,
-            // How long it is, is a guess.
+            // The size of a cold file is a guess.
             Backing::ColdFile => u64::MAX,
             _ => return false,
         };
@@ -67,7 +67,7 @@ impl Runner {
         true
     }
 
-    /// Hints just these bytes, in whole pages, unless the log has all of them as read.
+    /// Hints exactly these bytes, in whole pages, unless the log has all of them as read.
     fn hint_disclosed(
         &mut self,
         object: Identity,

@@ -1,4 +1,4 @@
-//! Attributes: true ones of what is in memory, probable ones of what is not.
+//! File attributes: true ones of files in memory, probable ones of others.
 
 use linux_raw_sys::general as k;
 use runahead_abi::{Entry, HintKind, Identity};
@@ -9,7 +9,7 @@ use super::shadow_descriptors::{Backing, Descriptor, LIKELY_FILE_BYTES};
 use crate::plane::Call;
 use crate::sys::{self, Fd};
 
-/// Attributes for a name that is not in memory.
+/// Probable attributes of a name that is not in memory.
 fn guessed_attributes(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
     // SAFETY: statx is integers, for which zero is valid.
     let mut stat: k::statx = unsafe { core::mem::zeroed() };
@@ -17,7 +17,7 @@ fn guessed_attributes(name: Identity, kind: u32, entry: Option<Entry>) -> k::sta
     stat.stx_mask = k::STATX_BASIC_STATS;
     stat.stx_mode = (kind | permissions) as u16;
     stat.stx_ino = entry.map_or(name.raw() >> 16, |e| e.inode);
-    // A directory with two links would be one without subdirectories to those who count.
+    // Programs that count links take a directory with two for one without subdirectories.
     stat.stx_nlink = if kind == k::S_IFDIR { 3 } else { 1 };
     stat.stx_size = if kind == k::S_IFREG { LIKELY_FILE_BYTES } else { 4096 };
     stat.stx_blocks = stat.stx_size.div_ceil(512);
@@ -26,12 +26,12 @@ fn guessed_attributes(name: Identity, kind: u32, entry: Option<Entry>) -> k::sta
 }
 
 impl Runner {
-    /// What a directory told of `name`.
+    /// Entry for `name` that a directory listing contained.
     fn known_entry(&self, name: Identity) -> Option<Entry> {
         self.session.shared().entries.find(name)
     }
 
-    /// The type bits of a mode, if a directory told.
+    /// Type bits of the mode of `name`, if a directory listing contained it.
     pub(super) fn known_kind(&self, name: Identity) -> Option<u32> {
         match u32::from(self.known_entry(name)?.kind) {
             k::DT_DIR => Some(k::S_IFDIR),
@@ -51,7 +51,7 @@ impl Runner {
         }
     }
 
-    /// Attributes of a name; the inner error is the program's.
+    /// Attributes of a name. The inner error is the program's.
     fn attributes(
         &mut self,
         dir: Fd,
@@ -70,7 +70,7 @@ impl Runner {
             }
             LookupResult::Cold => {
                 let kind = self.known_kind(name.identity).unwrap_or(k::S_IFREG);
-                // Following a link leads to something else, most often a file.
+                // A link leads to something else, most often a file.
                 let kind = if follow && kind == k::S_IFLNK { k::S_IFREG } else { kind };
                 Ok(guessed_attributes(name.identity, kind, self.known_entry(name.identity)))
             }
@@ -130,7 +130,7 @@ impl Runner {
     }
 }
 
-/// Writes `stat` as the older structure (stat(2)) to the program's memory.
+/// Writes `stat` to the program's memory in the older structure of stat(2).
 fn write_stat(stat: &k::statx, out: u64) -> i64 {
     // SAFETY: stat is integers, for which zero is valid.
     let mut old: k::stat = unsafe { core::mem::zeroed() };

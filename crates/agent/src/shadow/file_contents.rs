@@ -1,4 +1,4 @@
-//! Contents: file data, directory entries and mappings, as far as they are in memory.
+//! File data, directory entries and mappings, as far as they are in memory.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,14 +22,14 @@ use crate::plane::Call;
 use crate::read_extent;
 use crate::sys::{self, Errno, Fd, PAGE};
 
-/// Bytes of the largest file that another is taken for.
+/// Size of the largest file that an exemplar can stand in for, in bytes.
 const EXEMPLAR_BYTES_MAX: u64 = FILE_BYTES as u64;
-/// Bytes of one read, mapping or advice that are hinted at most.
+/// Most bytes hinted for one read, mapping or advice.
 const HINT_BYTES_MAX: u64 = 64 << 20;
-/// A read of at most so many bytes is taken to be of something that tells the program where to go on.
+/// Size up to which a read is expected to steer the program, in bytes.
 const STEERING_READ_BYTES: u64 = 32 << 10;
 
-/// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
+/// Enters the entries of `directory` that getdents64(2) wrote to `filled`.
 pub(crate) fn note_directory_entries(shared: &Shared, directory: Identity, filled: &[u8]) {
     let control = &shared.control;
     shadow_descriptors::each_entry(filled, |inode, name, kind| {
@@ -63,7 +63,7 @@ impl Runner {
                 if let Some(got) = self.read_exemplar(fd, (buf, len), offset, at.is_none()) {
                     return Ok(self.advance(fd, at, offset, got));
                 }
-                // Its size is a guess: who asks for something beyond it has been told better.
+                // The size is a guess. A program that reads beyond it knows better.
                 let beyond = at.is_some() && offset > d.size;
                 let got = if beyond { len } else { len.min(d.size.saturating_sub(offset)) };
                 if got > 0 {
@@ -74,13 +74,14 @@ impl Runner {
             }
             Backing::Directory(_) | Backing::ColdDirectory => sys::fail(sys::EISDIR),
             Backing::Pipe => return self.read_pipe(),
-            // What a terminal or a socket will say is not to be known.
+            // The data of a terminal or a socket cannot be predicted.
             Backing::Sink | Backing::Free => return Err(Stop(RunEnd::Call)),
         };
         Ok(self.advance(fd, at, offset, got))
     }
 
-    /// A read of `fd` gave `got` bytes from `read_offset`; from where the description stood, if `at` does not say.
+    /// Advances the offset of `fd` after a read of `got` bytes from `offset`, unless the read had
+    /// an explicit offset.
     fn advance(&mut self, fd: Fd, at: Option<u64>, offset: u64, got: i64) -> i64 {
         if at.is_none()
             && got > 0
@@ -91,14 +92,16 @@ impl Runner {
         got
     }
 
-    /// The kind of the file `fd`, by its name.
+    /// Exemplar kind of the file `fd`, by its name.
     fn exemplar_kind(&mut self, fd: Fd) -> Option<Kind> {
         self.directory_path(fd).map(Kind::of)
     }
 
-    /// Data of `fd` is missing, and nothing of it was read yet, or what was read was another file's: gives the contents of
-    /// a whole file of its kind, if there is one. `None`: there is none.
-    /// `in_order`: it is read from where the last read ended.
+    /// Reads from an exemplar, a whole file of the same kind, in place of `fd`, whose data is
+    /// missing. Nothing of the file was read yet, or what was read was the exemplar's.
+    ///
+    /// Returns `None` if there is no exemplar. `in_order`: the read begins where the last one
+    /// ended.
     fn read_exemplar(
         &mut self,
         fd: Fd,
@@ -113,14 +116,14 @@ impl Runner {
         let kind = self.exemplar_kind(fd)?;
         let exemplars = &self.session.shared().exemplars;
         let size = exemplars.len_of(kind)?;
-        // A database, of which this is a page, is no file of that kind.
+        // A page of a database does not make a file of that kind.
         let is_whole = in_order || len >= d.size;
         let is_known = d.backing != Backing::ColdFile;
         if !d.is_exemplar && is_known && (!is_whole || d.size > EXEMPLAR_BYTES_MAX) {
             return None;
         }
         if !d.is_exemplar {
-            // Its course is that of the others: nothing is to be learned by a run that has it.
+            // The exemplar decides the course from here on: this run must not be learned from.
             self.hint_missing_data(fd, &d, 0, d.size.max(1), false);
             self.has_used_stale = true;
             return_hooks::finish_newest_read();
@@ -133,7 +136,7 @@ impl Runner {
         Some(exemplars.copy(kind, offset, to) as i64)
     }
 
-    /// The read at hand has brought `got` bytes of a file, from `read_offset`.
+    /// Keeps `got` bytes of a file, read from `offset`, as part of an exemplar.
     fn keep_exemplar(&mut self, fd: Fd, d: &Descriptor, buf: u64, offset: u64, got: u64) {
         if got > 0
             && d.size <= EXEMPLAR_BYTES_MAX
@@ -147,7 +150,8 @@ impl Runner {
         }
     }
 
-    /// The descriptor to read a file from: what was inherited is only a place.
+    /// Returns a descriptor to read the file from. An inherited one is only an `O_PATH` descriptor
+    /// and is reopened.
     fn open_for_reading(&mut self, fd: Fd, d: &Descriptor, place: Fd) -> Result<Fd, Stop> {
         if d.is_own {
             return Ok(place);
@@ -161,8 +165,8 @@ impl Runner {
         Ok(own)
     }
 
-    /// Reads what is in memory; something stands in for the rest, and the program is told that all of it
-    /// was read (Fraser & Chang 4.1.2).
+    /// Reads what is in memory. Stale data stands in for the rest, and the program is told that all
+    /// of it was read (Fraser & Chang 4.1.2).
     fn read_open(
         &mut self,
         fd: Fd,
@@ -193,7 +197,8 @@ impl Runner {
         let got = match read {
             Ok(got) => got,
             Err(Errno(sys::EAGAIN)) => 0,
-            // No read was made yet. The size is believed of what has one, or is stored.
+            // No read was made yet. The size is believed if it is not 0, or if the file system
+            // stores files.
             Err(Errno(sys::EOPNOTSUPP))
                 if want == 0 && (d.size > 0 || shadow_descriptors::has_true_size(real)) =>
             {
@@ -231,9 +236,12 @@ impl Runner {
         Ok(got.max(want) as i64)
     }
 
-    /// How many of `len` bytes of a file from `read_offset` may be read without the kernel beginning to read others: it does
-    /// so for a read that does not wait as well, and past the limit of what the storage can serve, with nobody to tell
-    /// the prefetcher. `len` where that cannot be told: cachestat(2) is of Linux 6.5, and for a file's owner.
+    /// Number of bytes, of `len` from `offset`, that can be read without making the kernel read
+    /// others. The kernel reads ahead even for a read that does not wait, beyond the concurrency
+    /// limit and unknown to the prefetcher.
+    ///
+    /// Returns `len` where it cannot be told: cachestat(2) needs Linux 6.5 and ownership of the
+    /// file.
     pub(super) fn resident_bytes(
         &mut self,
         d: &Descriptor,
@@ -263,14 +271,14 @@ impl Runner {
         there
     }
 
-    /// The read at hand found its data in memory.
+    /// Notes that a read found its data in memory.
     pub(super) fn note_read(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
         self.note_met(d.identity.chunk(ChunkIndex::of(offset)));
         self.learn_values(buf, got);
     }
 
-    /// The read at hand has brought `len` bytes: what it brought, and what the program's functions return,
-    /// is what they will be taken for where data is missing.
+    /// Learns from a read of `len` bytes: its data, and what the program's functions return, are
+    /// expected again where data is missing.
     fn learn_values(&self, buf: u64, len: u64) {
         if len == 0 || len > STEERING_READ_BYTES || self.is_without_stale() {
             return;
@@ -292,14 +300,15 @@ impl Runner {
         callers.hook(number, ReturnMode::Learn);
     }
 
-    /// Something is missing: what follows is not to be learned from.
+    /// Stops learning in this run: data is missing, and what follows depends on a guess.
     pub(super) fn stop_learning(&mut self) {
         return_hooks::finish_newest_read();
         return_hooks::stop_learning();
         self.has_used_stale = true;
     }
 
-    /// The read at hand would have brought `len` bytes, of which `got` are there.
+    /// Fills the missing part of a read of `len` bytes, of which `got` are present, with stale
+    /// values.
     pub(super) fn fill_with_stale(&mut self, buf: u64, got: u64, len: u64) {
         if self.is_without_stale() {
             return;
@@ -312,7 +321,7 @@ impl Runner {
         let sites = &self.session.shared().sites;
         let Some(number) = sites.find(callers.list()) else { return };
         let site = sites.get(number);
-        // One run goes one way at one site.
+        // A run makes one choice for each site.
         let mut choice = self.status().choice(number).unwrap_or_else(|| {
             let choice = Choice { site: number, stale: site.choose(), given: 0 };
             self.status().note_choice(choice);
@@ -342,7 +351,7 @@ impl Runner {
         callers.hook(number, way);
     }
 
-    /// Nothing is to stand in for what is missing.
+    /// True if nothing stands in for missing data (an ablation).
     fn is_without_stale(&self) -> bool {
         self.session.is_without(without::STALE)
     }
@@ -365,8 +374,8 @@ impl Runner {
         }
     }
 
-    /// Hints `len` bytes of `fd` from `read_offset`, and what is worth reading with them, if any of that is not known yet.
-    /// `steers`: the program is taken to go on as the data says.
+    /// Hints `len` bytes of `fd` from `offset`, and the readahead around them, if any of that is
+    /// new. `steers`: the program is expected to go on as the data says.
     fn hint_missing_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64, steers: bool) {
         if let Some(hint) = self.log_data_hint(d, offset, len, steers)
             && let Some(path) = self.directory_path(fd)
@@ -375,7 +384,8 @@ impl Runner {
         }
     }
 
-    /// As [`Runner::hint_missing_data`]: what is to be sent, with the file's name, if that is new.
+    /// Enters a hint of data into the log. Returns it without the file's path if it is new and must
+    /// be sent.
     pub(super) fn log_data_hint(
         &mut self,
         d: &Descriptor,
@@ -400,7 +410,7 @@ impl Runner {
         Some(Hint { kind, object, offset, length, flags, path: b"" })
     }
 
-    /// Sends a hint of data.
+    /// Sends a hint of data and counts it for the choices of stale values in this run.
     pub(super) fn send_data_hint(&self, hint: &Hint<'_>) {
         self.send_hint(hint);
         let sites = &self.session.shared().sites;
@@ -465,7 +475,7 @@ impl Runner {
         Ok(to)
     }
 
-    /// getdents64: the entries, if the directory has been read; none otherwise, so that the
+    /// getdents64(2): the entries if the directory has been read, otherwise none, so that the
     /// shadow goes on to what comes after the directory.
     pub(super) fn list_directory(&mut self, fd: Fd, buf: u64, len: u64) -> CallAnswer {
         let Some(&mut d) = self.descriptors.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
@@ -504,16 +514,16 @@ impl Runner {
         Ok(got)
     }
 
-    /// Counts which of the directories that others told are read.
+    /// Counts reads of directories that listings of others contained.
     fn count_directory_use(&self, d: &Descriptor) {
         let shared = self.session.shared();
-        // A name of its own, so that looking a directory up is one thing and reading it another.
+        // A separate key, so that looking up a directory and reading it count separately.
         if shared.entries.first_use(d.identity.listing()).is_some() {
             shared.control.directories_used.fetch_add(1, Relaxed);
         }
     }
 
-    /// A description of this runner's own, standing where the program's does.
+    /// Opens a description of this runner's own, at the offset of the program's.
     fn open_listing(&mut self, fd: Fd, d: &Descriptor, real: Fd) -> Result<Fd, Stop> {
         let stop = |_| Stop(RunEnd::Call);
         let own = shadow_descriptors::reopen(real, true).map_err(stop)?;
@@ -528,7 +538,7 @@ impl Runner {
         Ok(own)
     }
 
-    /// mmap: the program's memory, private; a file's pages are hinted.
+    /// mmap(2): maps memory private, and hints a file's pages.
     pub(super) fn map(&mut self, call: &Call) -> CallAnswer {
         let [at, len, prot, flags, _, offset] = call.args;
         let flags = flags as u32;
@@ -579,7 +589,7 @@ impl Runner {
         Ok(mapped)
     }
 
-    /// What was mapped of `fd` comes as it is touched, where there is room for that; else it is asked for whole.
+    /// Makes a new mapping of `fd` lazy, if there is room for it; otherwise hints all of it.
     fn make_mapping_lazy(
         &mut self,
         fd: Fd,
@@ -589,7 +599,7 @@ impl Runner {
     ) {
         let Backing::File(real) = d.backing else { return };
         let name = self.directory_path(fd).unwrap_or(b"");
-        // Of its own, as the program closes its descriptor.
+        // The mapping needs its own descriptor, as the program closes the other.
         let own = mapped_pages::open_for_mapping(real, name).and_then(|(fd, name)| {
             let part = FilePart { fd, offset, size: d.size, identity: d.identity, name, writable };
             // SAFETY: what the program has just mapped, and not used yet.
@@ -612,7 +622,7 @@ impl Runner {
         Ok(0)
     }
 
-    /// The reading half of sendfile, copy_file_range and splice; `offset_at` as they have it.
+    /// The reading half of sendfile, copy_file_range and splice, with their `offset_at`.
     pub(super) fn transfer(&mut self, fd: Fd, offset_at: u64, len: u64) -> CallAnswer {
         let Some(&mut d) = self.descriptors.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
         if !matches!(d.backing, Backing::File(_) | Backing::ColdFile) {

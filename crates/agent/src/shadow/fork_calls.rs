@@ -1,14 +1,14 @@
-//! What a shell does: children are made, become other programs, and are waited for.
+//! Calls of a shell: fork, exec and wait.
 //!
-//! A runner that comes to a fork does fork, in its sandbox: the child goes on in its copy of the
-//! program's memory until it executes something or ends, and its parent waits for that. So one of
-//! them runs at a time, as the ring demands, which has one writer. An exec is answered by a hint for
-//! the program and what it is given to read, and ends whoever makes it; the parent then goes on as
-//! if the child had done well. What it would have written into a pipe is not to be known: its reader
-//! finds the end.
+//! A runner that comes to a fork really forks, in its sandbox. The child goes on in its copy of the
+//! program's memory until it executes a program or ends, and the parent waits for that. So one of
+//! them runs at a time, as the ring requires, which has one writer. An exec hints the program and
+//! the files that its arguments name, and ends the process that makes it. The parent then goes on
+//! as if the child had succeeded. The data that the child would have written to a pipe is unknown:
+//! its reader finds the end of the file.
 //!
-//! Children that the target had already when the shadow was made ([`super::runner_children::TARGET_CHILDREN`]) end well at
-//! once, too.
+//! Children that the target had when the shadow was made
+//! ([`super::runner_children::TARGET_CHILDREN`]) also count as ended with success.
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::FORK_MARK;
@@ -23,18 +23,18 @@ use crate::hint_sender::Hint;
 use crate::plane::{self, Call};
 use crate::sys::{self, AT_FDCWD, nr};
 
-/// Children of children.
+/// Deepest nesting of children.
 const DEPTH_MAX: u32 = 8;
-/// Children of one run.
+/// Most children of one run.
 const FORKS_MAX: u32 = 4096;
-/// Accesses that a child may make on its way to another program.
+/// Most accesses of a child before it executes a program.
 const ACCESSES_MAX: u64 = 4096;
-/// Arguments of a program that are taken to be files that it reads, and bytes of each.
+/// Most arguments of a program that are taken to be files that it reads, and bytes hinted of each.
 const ARGUMENTS: u64 = 32;
 const ARGUMENT_BYTES: u64 = 128 << 10;
 
-/// The stack on which a child is to go on, 0 for its parent's; `None` if it is not a process like
-/// any other.
+/// Stack of the new child, 0 for its parent's; `None` if the call does not make an ordinary
+/// process.
 fn stack_of_child(call: &Call) -> Option<u64> {
     const PLAIN: u64 = (k::CLONE_VM
         | k::CLONE_VFORK
@@ -92,11 +92,12 @@ impl Runner {
         }
     }
 
-    /// wait4(2): the child has ended well.
+    /// wait4(2): reports a child as ended with success.
     pub(super) fn wait4(&mut self, which: i32, status: u64, usage: u64) -> CallAnswer {
         let which = u32::try_from(which).ok().filter(|&pid| pid > 0);
         let Some(pid) = self.children.take(which, false) else { return Ok(sys::fail(sys::ECHILD)) };
-        // SAFETY: the program's own memory, in a process that may fault; struct rusage has 144 bytes.
+        // SAFETY: the program's own memory, in a process that may fault; struct rusage has 144
+        // bytes.
         unsafe {
             if status != 0 {
                 (status as *mut u32).write_unaligned(0);
@@ -108,7 +109,7 @@ impl Runner {
         Ok(pid.into())
     }
 
-    /// waitid(2), the same.
+    /// waitid(2): reports a child as ended with success.
     pub(super) fn waitid(&mut self, call: &Call) -> CallAnswer {
         const CLD_EXITED: u32 = 1;
         let [kind, id, info, options, usage, _] = call.args;
@@ -133,7 +134,7 @@ impl Runner {
         Ok(0)
     }
 
-    /// pipe(2): one end takes everything, the other has nothing.
+    /// pipe(2): the write end discards everything, the read end is empty.
     pub(super) fn pipe(&mut self, to: u64) -> CallAnswer {
         let reader = Descriptor::new(Backing::Pipe, Identity::ROOT);
         let Some(reader) = self.descriptors.open(0, reader) else {
@@ -149,12 +150,13 @@ impl Runner {
         Ok(0)
     }
 
-    /// What reading from a pipe gives: the end, if all who could write have been answered for.
+    /// Reads from a pipe: the end of the file, if this process has or had children that were its
+    /// writers.
     pub(super) fn read_pipe(&self) -> CallAnswer {
         if self.children.has_had_children() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
     }
 
-    /// execve and execveat: what the program needs is hinted, and this process is done.
+    /// execve(2) and execveat(2): hints what the program needs, and ends this process.
     pub(super) fn exec(&mut self, call: &Call) -> CallAnswer {
         let (dir, path, arguments) = match call.nr {
             nr::EXECVE => (AT_FDCWD, call.args[0], call.args[1]),
@@ -172,8 +174,7 @@ impl Runner {
                     return Ok(sys::fail(sys::EACCES));
                 }
             }
-            // Whoever looks for it along a path goes on looking, and so finds it; the first place is
-            // the likeliest.
+            // A search along a path goes on after this error. The first place is the likeliest.
             LookupResult::Cold if self.children.is_child() => {
                 if !core::mem::replace(&mut self.children.has_tried_exec, true) {
                     self.hint_program(&name);
@@ -209,7 +210,7 @@ impl Runner {
         }
     }
 
-    /// Arguments that name files are files to be read, mostly.
+    /// Hints the arguments that name files: mostly the program reads them.
     fn hint_arguments(&mut self, arguments: u64) -> Result<(), Stop> {
         for n in 1..=ARGUMENTS {
             // SAFETY: argv, in a process that may fault.

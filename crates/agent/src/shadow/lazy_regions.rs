@@ -1,7 +1,9 @@
-//! Memory of a shadow that comes as it is used: where it lies, and from where it comes.
+//! Lazy memory of a shadow: regions whose contents are brought when they are touched, and their
+//! sources.
 //!
-//! What a program has mapped may be large, or not be in memory, and a run uses little of it. So it has no contents in a
-//! shadow at first, and [`minor_faults`](super::runner_faults) has each piece brought when it is touched.
+//! The mappings of a program may be large, or not in memory, and a run uses little of them. So they
+//! have no contents in a shadow at first, and [`runner_faults`](super::runner_faults) brings each
+//! piece when it is touched.
 
 use core::ops::Range;
 
@@ -11,42 +13,42 @@ use crate::sys::{Errno, Fd, Result};
 use crate::thread_owned::Owned;
 use crate::uninherited_memory::TargetMemory;
 
-/// Mappings that come so at most; further ones do without.
+/// Most lazy regions; further mappings stay as they are.
 const REGIONS_MAX: usize = 384;
-/// Bytes for the names of their files.
+/// Most bytes for the names of their files.
 const NAMES_BYTES_MAX: usize = 32 << 10;
 
-/// A part of a file that is mapped.
+/// Mapped part of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilePart {
-    /// Opened for reading.
+    /// Descriptor for reading.
     pub fd: Fd,
-    /// Where in the file the mapping begins, in bytes.
+    /// File offset at which the mapping begins, in bytes.
     pub offset: u64,
-    /// Bytes of the whole file.
+    /// Size of the whole file, in bytes.
     pub size: u64,
-    /// What the log calls the file.
+    /// Identity of the file in the hint log.
     pub identity: Identity,
-    /// The file's absolute name, in [`Regions::name`].
+    /// Absolute name of the file, stored in [`LazyRegions::name`].
     pub name: (u32, u32),
-    /// The program may store here: what was brought is not brought again.
+    /// True if the program may store here: pages are then not brought a second time.
     pub writable: bool,
 }
 
-/// From where the contents come. (The first is zeroes, for [`REGIONS`].)
+/// Source of a region's contents. The first variant is all zeroes, for [`REGIONS`].
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(super) enum ContentSource {
-    /// Memory shared with others, which lies at this address now.
+    /// Memory shared with other processes, moved to this address.
     Moved(u64),
     /// A file.
     File(FilePart),
-    /// The target, as it is now.
+    /// The target, as it is at the time of the fetch.
     Target(TargetMemory),
 }
 
 impl ContentSource {
-    /// The source of what lies `by` bytes farther on.
+    /// Source of the memory that lies `by` bytes farther on.
     fn advanced_by(self, by: u64) -> Self {
         match self {
             ContentSource::Moved(from) => ContentSource::Moved(from + by),
@@ -58,12 +60,12 @@ impl ContentSource {
     }
 }
 
-/// Memory that comes as it is used.
+/// A region of lazy memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LazyRegion {
     /// First address.
     pub at: u64,
-    /// Address behind the last.
+    /// End address.
     pub end: u64,
     pub source: ContentSource,
 }
@@ -74,7 +76,7 @@ impl LazyRegion {
     }
 }
 
-/// See the module's text.
+/// Lazy regions of a shadow.
 pub(super) struct LazyRegions {
     list: [LazyRegion; REGIONS_MAX],
     count: usize,
@@ -84,20 +86,21 @@ pub(super) struct LazyRegions {
 
 const NO_REGION: LazyRegion = LazyRegion { at: 0, end: 0, source: ContentSource::Moved(0) };
 
-// SAFETY: zeroes, like all of it that is large. (At its end, so that the small ones share pages.)
+// SAFETY: zeroes, like all of it that is large; placed at the end of the image so that small
+// statics share pages.
 #[unsafe(link_section = ".bss.large")]
 static REGIONS: Owned<LazyRegions> = Owned::new(LazyRegions::new());
 
-/// Those of this shadow.
+/// Lazy regions of this shadow.
 ///
-/// # Safety
-/// In a shadow, with no other reference to them in use.
+/// # Safety In a shadow, with no other reference to them in use.
 pub(super) unsafe fn of_this_shadow() -> &'static mut LazyRegions {
     // SAFETY: passed on to the caller.
     unsafe { REGIONS.get() }
 }
 
-/// Whether what lies at `at` comes from the target. In a shadow, where nobody holds them.
+/// True if the memory at `at` comes from the target. Called in a shadow, without a reference to the
+/// regions in use.
 pub(super) fn comes_from_target(at: u64) -> bool {
     // SAFETY: as the caller says.
     let region = unsafe { of_this_shadow() }.find(at);
@@ -114,29 +117,29 @@ impl LazyRegions {
         }
     }
 
-    /// One more.
+    /// Adds a region.
     pub(super) fn add(&mut self, region: LazyRegion) -> Result<()> {
         *self.list.get_mut(self.count).ok_or(Errno(crate::sys::ENOMEM))? = region;
         self.count += 1;
         Ok(())
     }
 
-    /// There is room for one more.
+    /// True if there is room for another region.
     pub(super) fn has_room(&self) -> bool {
         self.count < REGIONS_MAX
     }
 
-    /// The one that `at` lies in.
+    /// Region that contains `at`.
     pub(super) fn find(&self, at: u64) -> Option<LazyRegion> {
         self.list[..self.count].iter().find(|region| (region.at..region.end).contains(&at)).copied()
     }
 
-    /// Some of `range` is such memory.
+    /// True if part of `range` is lazy.
     pub(super) fn overlap(&self, range: &Range<u64>) -> bool {
         self.list[..self.count].iter().any(|region| region.overlaps(range))
     }
 
-    /// The program may store to those that `range` is of.
+    /// Lets the program store to the regions that overlap `range`.
     pub(super) fn allow_stores(&mut self, range: &Range<u64>) {
         for region in self.list[..self.count].iter_mut().filter(|region| region.overlaps(range)) {
             if let ContentSource::File(part) = &mut region.source {
@@ -145,8 +148,8 @@ impl LazyRegions {
         }
     }
 
-    /// First addresses and ends of those that may be dropped, and come again: of files, and of a target of which some is
-    /// swapped out.
+    /// Bounds of the regions that may be dropped and brought again: those of files, and of a target
+    /// with swapped memory.
     pub(super) fn droppable(&self) -> impl Iterator<Item = (u64, u64)> {
         let list = self.list[..self.count].iter();
         let is_droppable = |region: &&LazyRegion| match region.source {
@@ -157,8 +160,8 @@ impl LazyRegions {
         list.filter(is_droppable).map(|r| (r.at, r.end))
     }
 
-    /// What lies in `range` is such memory no more. (Of a region that is cut in two for which there is no room, what lies
-    /// behind is forgotten as well.)
+    /// Forgets the regions in `range`. If cutting a region in two needs an entry that does not
+    /// exist, the part behind is forgotten too.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         let mut n = 0;
         while n < self.count {
@@ -179,7 +182,7 @@ impl LazyRegions {
         }
     }
 
-    /// Keeps a name: where it is. `None`: there is no room.
+    /// Stores a name. Returns its place, or `None` without room.
     pub(super) fn store_name(&mut self, name: &[u8]) -> Option<(u32, u32)> {
         let at = self.named;
         self.names.get_mut(at..at + name.len())?.copy_from_slice(name);
@@ -187,7 +190,7 @@ impl LazyRegions {
         Some((at as u32, name.len() as u32))
     }
 
-    /// What was kept there.
+    /// Name stored at that place.
     pub(super) fn name(&self, (at, len): (u32, u32)) -> &[u8] {
         self.names.get(at as usize..(at + len) as usize).unwrap_or(&[])
     }
@@ -212,7 +215,7 @@ mod tests {
         all
     }
 
-    /// Where what lies at an address comes from.
+    /// Origin of the memory at an address.
     fn origin(all: &LazyRegions, at: u64) -> Option<u64> {
         let region = all.find(at)?;
         match region.source {
@@ -222,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is forgotten, what is left is what it was, and comes from where it came.
+        /// After any cuts, what is left is lazy as before and has the same origin.
         #[test]
         fn what_is_left_comes_from_where_it_came(
             cuts in proptest::collection::vec((0..400u64, 1..60u64), 0..40),

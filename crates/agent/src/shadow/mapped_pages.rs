@@ -1,12 +1,13 @@
-//! Pages of mapped files, as a runner touches them: no fault of a runner waits for storage.
+//! Pages of mapped files in a runner: no fault of a runner waits for storage.
 //!
-//! What the program has mapped of a file, or maps, has no contents in a shadow ([`regions`](super::lazy_regions)). The first touch
-//! of a chunk that is in memory maps the chunk; elsewhere each page that is in memory is copied, and each that is not is
-//! a read that misses its data: it is hinted, and what stands in for it is what reads from the same place in the program
-//! have brought ([`returns`](super::return_hooks)).
+//! Mappings of files have no contents in a shadow ([`lazy_regions`](super::lazy_regions)). The
+//! first touch of a chunk that is in memory maps the whole chunk. Elsewhere a page that is in
+//! memory is copied, and one that is not counts as a read that misses its data: it is hinted. In
+//! its place the program sees what reads from the same call site have brought
+//! ([`return_hooks`](super::return_hooks)).
 //!
-//! *Programs and libraries* are left as they are: nothing can stand in for code, and what a loader maps is fetched
-//! whole. A page of one that is on its way is waited for.
+//! *Programs and libraries* stay as they are: nothing can stand in for code, and what a loader maps
+//! is prefetched whole. A fault in one waits for a page that is on its way.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,29 +24,29 @@ use crate::path_text;
 use crate::process_maps::Mapping;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, PAGE, nr};
 
-/// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
+/// Size from which private read-only mappings become lazy, in bytes: the kernel maps smaller ones
+/// in a touch or two.
 const PRIVATE_BYTES_MIN: u64 = CHUNK_BYTES;
 
-/// A run may have so much of its own in any case.
+/// Bytes of copies that a run may always have.
 const OWN_BYTES_MIN: u64 = 2 << 20;
 
-/// A page was touched that has not been brought.
+/// Touch of a page that has not been brought.
 #[derive(Clone, Copy)]
 pub(super) struct PageFault {
     pub at: u64,
-    /// Nothing of the chunk has been touched since it lost its contents.
+    /// True if nothing of the chunk has been touched since it became lazy.
     pub is_first: bool,
-    /// The program's stack pointer.
+    /// Stack pointer of the program.
     pub stack: u64,
 }
 
-/// A runner is answering a call: its state is in use.
+/// True while a runner answers a call and uses its state.
 pub(super) static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
 
-/// Lays out the mapping from `at` to `end` so that its pages come as they are touched.
+/// Makes the mapping from `at` to `end` lazy.
 ///
-/// # Safety
-/// Memory of the program's, in a shadow, or of nobody.
+/// # Safety Memory of the program's, in a shadow, or unused.
 pub(super) unsafe fn make_lazy(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
     // SAFETY: the one thread of a shadow; nothing of it is touched meanwhile.
     let regions = unsafe { lazy_regions::of_this_shadow() };
@@ -58,8 +59,8 @@ pub(super) unsafe fn make_lazy(at: u64, end: u64, part: FilePart) -> sys::Result
     regions.add(LazyRegion { at, end, source: ContentSource::File(part) })
 }
 
-/// What a shadow inherits of a mapped file, whose name was kept, is laid out anew. False: it stays as it is, as that file
-/// cannot be opened, or is another now.
+/// Makes an inherited mapping of a file lazy; the name was stored. Returns false, and leaves it as
+/// it is, if the file cannot be opened or is a different one now.
 pub(super) fn make_inherited_lazy(mapping: &Mapping, name: (u32, u32)) -> bool {
     let Mapping { start, end, offset, inode, .. } = *mapping;
     let mut path = [0; PATH_MAX + 1];
@@ -85,8 +86,8 @@ fn is_in_memory(fd: Fd) -> bool {
     sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).is_in_memory())
 }
 
-/// Opens the regular file of that name for reading, if it is the one of number `inode`, and, below `/dev/shm`, no memory; and
-/// its size.
+/// Opens the regular file of that name for reading, and returns its size. Fails if its inode is not
+/// `inode`, or if it lies below `/dev/shm` and in memory.
 fn open_cached(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
     const CACHED: u32 = k::RESOLVE_CACHED;
     let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
@@ -104,7 +105,8 @@ fn open_cached(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u6
     opened
 }
 
-/// A descriptor of the file that is open as `real`, and a place for its name, for a mapping that outlives both.
+/// Opens another descriptor of the file `real` and stores its name, for a mapping that outlives
+/// both.
 pub(super) fn open_for_mapping(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, u32))> {
     // SAFETY: the one thread of a runner.
     let name =
@@ -112,19 +114,19 @@ pub(super) fn open_for_mapping(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, 
     Ok((shadow_descriptors::reopen(real, false)?, name))
 }
 
-/// What lies in `len` bytes from `at` does not come as it is touched any more.
+/// Forgets that `len` bytes from `at` are lazy.
 pub(super) fn forget(at: u64, len: u64) {
     // SAFETY: the one thread of a runner.
     unsafe { lazy_regions::of_this_shadow() }.forget(&range(at, len));
 }
 
-/// Some of the `len` bytes from `at` comes as it is touched.
+/// True if some of the `len` bytes from `at` is lazy.
 pub(super) fn overlap(at: u64, len: u64) -> bool {
     // SAFETY: as above.
     unsafe { lazy_regions::of_this_shadow() }.overlap(&range(at, len))
 }
 
-/// The program may store there from now on.
+/// Lets the program store to `len` bytes from `at`.
 pub(super) fn allow_stores(at: u64, len: u64) {
     // SAFETY: as above.
     unsafe { lazy_regions::of_this_shadow() }.allow_stores(&range(at, len));
@@ -134,8 +136,8 @@ fn range(at: u64, len: u64) -> core::ops::Range<u64> {
     at..at.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// A mapping of a lasting file is worth laying out anew: it is read, and no code. (Private memory that can be written may
-/// have been.)
+/// True if a mapping of a lasting file should become lazy: it is readable and not code. Writable
+/// private memory stays, as it may have been written.
 pub(super) fn is_worth_making_lazy(mapping: &Mapping, name: &[u8]) -> bool {
     mapping.inode != 0
         && mapping.readable
@@ -144,7 +146,7 @@ pub(super) fn is_worth_making_lazy(mapping: &Mapping, name: &[u8]) -> bool {
         && (mapping.shared || !mapping.writable && mapping.end - mapping.start >= PRIVATE_BYTES_MIN)
 }
 
-/// Brings the page that `fault` is of, and perhaps more. `None`: there is nothing that could be.
+/// Brings the page of `fault`, and perhaps more. Returns `None` if there is nothing to bring.
 pub(super) fn bring(region: &LazyRegion, part: FilePart, fault: PageFault) -> Option<()> {
     let page = fault.at - fault.at % PAGE;
     let offset = part.offset + (page - region.at);
@@ -153,7 +155,7 @@ pub(super) fn bring(region: &LazyRegion, part: FilePart, fault: PageFault) -> Op
     }
     let piece = FilePage { region, part, page, offset };
     if IS_ANSWERING.load(Relaxed) {
-        // What is answered needs the place, or what is there: a call does not wait for a hint.
+        // The call at hand needs the place, or its present contents: it does not wait for a hint.
         piece.open_chunk(fault.is_first)?;
         piece.open(PAGE)?;
         // SAFETY: a page of this mapping, which nothing refers to before it is filled.
@@ -166,18 +168,18 @@ pub(super) fn bring(region: &LazyRegion, part: FilePart, fault: PageFault) -> Op
     runner.bring(&piece, fault.is_first)
 }
 
-/// The page that is to be brought.
+/// Page of a file that is being brought.
 struct FilePage<'a> {
     region: &'a LazyRegion,
     part: FilePart,
-    /// Its address.
+    /// Address of the page.
     page: u64,
-    /// Where it is in the file.
+    /// File offset of the page.
     offset: u64,
 }
 
 impl FilePage<'_> {
-    /// First address and end of the part of the region that is of the same chunk.
+    /// First address and end of the part of the region in the same chunk.
     fn chunk(&self) -> (u64, u64) {
         let before = self.offset % CHUNK_BYTES;
         let start = self.page.saturating_sub(before).max(self.region.at);
@@ -188,7 +190,7 @@ impl FilePage<'_> {
         self.part.offset + (at - self.region.at)
     }
 
-    /// Maps the chunk from the file, if all of it is in memory.
+    /// Maps the chunk from the file if all of it is in memory. Returns false if not.
     fn map_chunk(&self) -> bool {
         let (start, end) = self.chunk();
         let offset = self.offset_of(start);
@@ -212,7 +214,8 @@ impl FilePage<'_> {
         guard_pages::unguard(self.page, len)
     }
 
-    /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
+    /// Number of bytes to bring at once: the rest of the block, or a page if the program may have
+    /// stored there.
     fn bytes_to_bring(&self) -> u64 {
         if self.part.writable {
             return PAGE;
@@ -223,9 +226,11 @@ impl FilePage<'_> {
 }
 
 impl Runner {
-    /// What this run has of its own in place of mapped files, and of swapped memory, is no more than what may be read ahead of the program: where
-    /// memory is limited that takes the place of what the program works on. So it is dropped, and what is touched again
-    /// comes again, without what the run has stored.
+    /// Limits this run's copies of mapped files and swapped memory to what may be read ahead of the
+    /// program: where memory is limited, copies displace what the program works on.
+    ///
+    /// Beyond that all copies are dropped. What is touched again is brought again, without the
+    /// run's stores.
     pub(super) fn limit_copies(&mut self) -> Option<()> {
         let control = &self.session.shared().control;
         let most = || control.bytes_budget.load(Relaxed).max(OWN_BYTES_MIN);
@@ -241,8 +246,9 @@ impl Runner {
         })
     }
 
-    /// What lies at `read_offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
-    /// it gone, and is wanted once more: the program works on more than there is memory.
+    /// Notes that `offset` of a file is not in memory. If the target has used it before, its
+    /// neighbourhood was evicted too and is wanted again: the program works on more data than there
+    /// is memory.
     pub(super) fn note_evicted(&self, file: Identity, offset: u64) {
         let log = &self.session.shared().log;
         let here = file.first_piece(offset, 1);
@@ -256,11 +262,11 @@ impl Runner {
         self.limit_copies()?;
         let FilePart { fd, size, identity, .. } = piece.part;
         let d = Descriptor { size, ..Descriptor::new(Backing::File(fd), identity) };
-        // (Without guards each touch is a first one, and stores may be lost.)
+        // Without guards each touch looks like a first one, and stores may be lost.
         let may_map = is_first && (guard_pages::are_supported() || !piece.part.writable);
         if may_map && piece.map_chunk() {
             if piece.part.writable {
-                // (At most: what it stores to.)
+                // An upper bound: only what the run stores to is copied.
                 let (start, end) = piece.chunk();
                 self.copied_bytes += end - start;
             }
@@ -273,11 +279,12 @@ impl Runner {
         if there > 0 {
             piece.open(there.next_multiple_of(PAGE))?;
             self.copied_bytes += there;
-            // SAFETY: pages of this mapping, opened just now, which nothing refers to before they are filled.
+            // SAFETY: pages of this mapping, opened just now, which nothing refers to before they
+            // are filled.
             let read = unsafe { sys::read_nowait(fd, piece.page, there, Some(piece.offset)) };
             let got = read.unwrap_or(0);
             if got > 0 {
-                // (Less than was there a moment ago: the rest is as if it had been read.)
+                // Less than a moment ago: the rest counts as read.
                 self.note_read(&d, piece.offset, piece.page, got.min(PAGE));
                 return Some(());
             }

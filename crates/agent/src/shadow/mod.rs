@@ -1,12 +1,12 @@
-//! The policy of a shadow: every call answered at once, and nothing but reading done.
+//! The policy of a shadow: every call is answered at once, and nothing but reading is done.
 //!
-//! [`template`] turns a fork of the target into a harmless process, which makes runners; a runner
-//! goes on in the program's code under [`policy`]. What is in memory is answered truly; what is
-//! not becomes a hint and the most probable answer: a stand-in descriptor, attributes, full reads.
+//! [`template`] turns a fork of the target into a harmless process, which makes runners. A runner
+//! goes on in the program's code under [`policy`]. What is in memory is answered truly. The rest
+//! becomes a hint and the most probable answer: a stand-in descriptor, attributes, full reads.
 //!
-//! Invariants: the kernel alone would stop any effect (the sandbox is up before the first
-//! speculative instruction, so a mistake in this folder costs speed); no answer waits for storage
-//! unless the log says that the data has been read.
+//! Invariants: the kernel alone would stop any effect. The sandbox is up before the first
+//! speculative instruction, so a mistake in this folder costs speed only. No answer waits for
+//! storage unless the log says that the data has been read.
 
 mod disclosure_calls;
 pub mod file_attributes;

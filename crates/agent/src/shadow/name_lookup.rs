@@ -1,4 +1,5 @@
-//! Names: what a path leads to, if that is in memory, and the text that a hint needs if not.
+//! Name lookups: the object that a path leads to, if it is in memory, and otherwise the text that a
+//! hint needs.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,45 +17,46 @@ use crate::hint_sender::{self, Hint};
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
 
-/// Names that must have been told before what becomes of them is evidence.
+/// Names in listings from which their use counts as evidence.
 const NAMES_TOLD_MIN: u64 = 4;
-/// Levels of directories that are read ahead of the shadow that asks for the first.
+/// Levels of directories that are read ahead of a shadow that asks for the first.
 const EXPAND_LEVELS: u32 = 4;
 
-/// A path as the program gave it.
+/// A path, as the program passed it.
 #[derive(Clone, Copy)]
 pub(super) struct LookupName {
     pub identity: Identity,
-    /// Of the directory that it starts from.
+    /// Identity of the directory that it starts from.
     base: Identity,
     /// Directory descriptor as the program names it.
     pub dir: Fd,
-    /// Real descriptor to start from; `None` when the directory itself is not open yet.
+    /// Real descriptor to start from; `None` if the directory itself is not open yet.
     from: Option<Fd>,
     address: u64,
     path: &'static [u8],
 }
 
 impl LookupName {
-    /// As arguments go: neither an option nor a mere word.
+    /// True if the path looks like a file argument: neither an option nor a mere word.
     pub(super) fn looks_like_a_file(&self) -> bool {
         self.path.first() != Some(&b'-') && self.path.iter().any(|b| matches!(b, b'/' | b'.'))
     }
 }
 
-/// What a name led to.
+/// Result of a lookup.
 #[expect(clippy::large_enum_variant, reason = "lives for one call; there is no heap to put it on")]
 pub(super) enum LookupResult {
-    /// A place (`O_PATH`), and its attributes.
+    /// An `O_PATH` descriptor of the object, and its attributes.
     Found(Fd, k::statx),
-    /// Not in memory: a hint is on its way.
+    /// Missing from memory; a hint has been sent.
     Cold,
-    /// The kernel's answer.
+    /// Error of the kernel.
     Error(i64),
 }
 
 impl Runner {
-    /// Names what `allowed_open_address` leads to from `dir`, or the error that the call would have.
+    /// Resolves the path at `address`, relative to `dir`, to an identity, or returns the error that
+    /// the call would have.
     pub(super) fn name(&mut self, dir: Fd, address: u64) -> Result<LookupName, i64> {
         // SAFETY: a bad address ends the runner, which may happen; the program does not run while
         // the text is in use.
@@ -77,8 +79,8 @@ impl Runner {
         Ok(LookupName { identity, base, dir, from, address, path })
     }
 
-    /// Looks `name` up in what is in memory; hints it if it is not there. `want` is what the
-    /// program will do with it.
+    /// Looks up `name` in memory, and hints it if it is not there. `want`: what the program will do
+    /// with it.
     pub(super) fn look_up(
         &mut self,
         name: &LookupName,
@@ -99,8 +101,8 @@ impl Runner {
         if found == Err(Errno(sys::EAGAIN))
             && self.session.shared().log.state(name.identity) == HintState::Done
         {
-            // It has been read, so what still misses is no storage (a file system may refuse
-            // RESOLVE_CACHED altogether).
+            // It has been read, so what is still missing is not storage: a file system may refuse
+            // RESOLVE_CACHED altogether.
             found = open_allowlist::open(dir, address, flags, 0);
         }
         self.note_met(name.identity);
@@ -121,7 +123,7 @@ impl Runner {
         }
     }
 
-    /// Counts which of the names that directories told are looked up.
+    /// Counts lookups of names that directory listings contained.
     fn count_name_use(&self, name: &LookupName) {
         let shared = self.session.shared();
         if shared.entries.first_use(name.identity).is_some() {
@@ -129,8 +131,8 @@ impl Runner {
         }
     }
 
-    /// How a directory that is not in memory should be read, going by what the program did with
-    /// the entries of others.
+    /// Flags that say how to expand a directory that is not in memory, from the program's use of
+    /// earlier listings.
     pub(super) fn expansion(&self) -> u32 {
         let control = &self.session.shared().control;
         let most = |used: &AtomicU64, told: &AtomicU64| {
@@ -149,7 +151,7 @@ impl Runner {
             HintKind::Listing => (name.identity.listing(), flags | self.expansion()),
             _ => (name.identity, flags),
         };
-        // The name itself is foreseen, too, when its contents are.
+        // A hint for the contents covers the name too.
         let known = self.log_hint(name.identity);
         if (key != name.identity && self.log_hint(key)) || known {
             let mut text = [0u8; PATH_MAX + 1];
@@ -161,13 +163,13 @@ impl Runner {
         self.note_steering();
     }
 
-    /// The run went on with a guess on which its course depends.
+    /// Counts a guess on which the course of the run depends.
     pub(super) fn note_steering(&self) {
         let status = self.status();
         status.steering.store(status.steering.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Enters it into the log: true if a record must be sent.
+    /// Enters a hint into the log. Returns true if a record must be sent.
     pub(super) fn log_hint(&mut self, piece: impl Into<Piece>) -> bool {
         let shared = self.session.shared();
         self.note_progress();
@@ -185,7 +187,7 @@ impl Runner {
         hint_sender::send(self.session.shared(), self.run, self.hint_position(), hint);
     }
 
-    /// Writes the absolute path of `name` to `out`, NUL-terminated; its length.
+    /// Writes the absolute path of `name` to `out`, NUL-terminated. Returns its length.
     pub(super) fn absolute_path(&mut self, name: &LookupName, out: &mut PathBuf) -> Option<usize> {
         let len = if name.path.first() == Some(&b'/') {
             0
@@ -197,7 +199,7 @@ impl Runner {
         path_text::append(out, len, name.path)
     }
 
-    /// The absolute path of a directory descriptor, asked for once.
+    /// Absolute path of a directory descriptor, asked for once.
     pub(super) fn directory_path(&mut self, dir: Fd) -> Option<&'static [u8]> {
         let known = if dir == AT_FDCWD { self.paths.cwd } else { self.descriptors.get(dir)?.path };
         if known.1 > 0 {
@@ -221,7 +223,8 @@ impl Runner {
     }
 
     pub(super) fn open(&mut self, dir: Fd, path: u64, flags: u32) -> CallAnswer {
-        // What may be read from it as well may be there already: databases are opened so.
+        // A file that is opened for reading as well may exist already: databases are opened this
+        // way.
         let creates = flags & k::O_CREAT != 0;
         if flags & (k::O_TRUNC | k::O_EXCL) != 0
             || flags & k::O_ACCMODE == k::O_WRONLY
@@ -267,7 +270,7 @@ impl Runner {
         Ok(self.descriptors.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
     }
 
-    /// What opening `place` gives: only regular files and directories are opened at all.
+    /// Opens a looked-up object: only regular files and directories are really opened.
     fn open_place(
         &mut self,
         place: Fd,
@@ -319,7 +322,7 @@ impl Runner {
         match self.look_up(&name, HintKind::Link, false) {
             LookupResult::Found(fd, stat) if would_update_atime(&stat) => {
                 let _ = sys::close(fd);
-                // As of data that is not in memory: the buffer stays as it is.
+                // Like data that is not in memory: the buffer stays as it is.
                 Ok(len.min(stat.stx_size) as i64)
             }
             LookupResult::Found(fd, _) => {
@@ -330,7 +333,7 @@ impl Runner {
                 let _ = sys::close(fd);
                 Ok(ret)
             }
-            // Most names are no links.
+            // Most names are not links.
             LookupResult::Cold => Ok(sys::fail(sys::EINVAL)),
             LookupResult::Error(e) => Ok(e),
         }
@@ -378,9 +381,9 @@ impl Runner {
     }
 }
 
-/// Whether this is a link and the kernel would note the time at which it is read, which nothing
-/// (`O_NOATIME` is for opens) can keep it from: as it does where file systems are mounted as most
-/// are, with `relatime`.
+/// True for a link whose access time the kernel would update when it is read. `O_NOATIME`, which is
+/// for opens, cannot prevent that. Most file systems are mounted with `relatime`, whose rule this
+/// is.
 fn would_update_atime(stat: &k::statx) -> bool {
     const DAY: i64 = 24 * 3600;
     let time = |t: &k::statx_timestamp| (t.tv_sec, t.tv_nsec);

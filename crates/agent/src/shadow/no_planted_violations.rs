@@ -1,5 +1,5 @@
-//! Stand-in for `planted_violations.rs` in an image without the feature `fault-injection`: every shadow has its sandbox, and no
-//! call of the program is made as it stands.
+//! Stand-in for `planted_violations.rs` in an image without the feature `fault-injection`: every
+//! shadow has its sandbox, and no call of the program is made as it stands.
 
 use super::runner::{Runner, Stop};
 use crate::plane::Call;

@@ -1,11 +1,12 @@
-//! The ways in which a shadow opens files, where the kernel is to see no others.
+//! Allowlist of the opens that a shadow makes, where the kernel must see no others.
 //!
-//! Before Linux 6.2 Landlock cannot refuse an open that truncates, and seccomp sees the arguments of openat2(2) but not what
-//! the third of them points to. There the filter allows only what lies in a page of ours at [`OPENINGS`], and no call
-//! that would write, replace, move or unmap that (crate `supervisor`, `sandbox`).
+//! Before Linux 6.2 Landlock cannot refuse an open that truncates, and seccomp sees the arguments
+//! of openat2(2) but not the structure that the third points to. There the filter allows only
+//! structures in an agent's page at [`OPENINGS`], and no call that would write, replace, move or
+//! unmap that page (`shadow_sandbox` in crate `supervisor`).
 //!
-//! Invariant: in a sandboxed process the page holds the [`ALLOWED_OPENS`] or zeroes (madvise(2) may drop it), each of which only
-//! reads.
+//! Invariant: in a sandboxed process the page holds the [`ALLOWED_OPENS`] or zeroes (madvise(2) may
+//! drop it). Each of these only reads.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -19,7 +20,7 @@ const PLACE: u32 = k::O_PATH | k::O_CLOEXEC;
 const DIRECTORY: u32 = k::O_RDONLY | k::O_CLOEXEC | k::O_DIRECTORY;
 const FILE: u32 = k::O_RDONLY | k::O_CLOEXEC | k::O_NONBLOCK | k::O_NOCTTY;
 
-/// Flags and resolve flags.
+/// Open flags and resolve flags.
 const ALLOWED_OPENS: [(u32, u32); 8] = [
     (PLACE, k::RESOLVE_CACHED),
     (PLACE | k::O_NOFOLLOW, k::RESOLVE_CACHED),
@@ -31,14 +32,14 @@ const ALLOWED_OPENS: [(u32, u32); 8] = [
     (FILE | k::O_NOATIME, 0),
 ];
 
-/// This process, or the one that it was forked from, is confined to [`ALLOWED_OPENS`].
+/// True if this process, or the one that it was forked from, is confined to [`ALLOWED_OPENS`].
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 fn allowed_open_address(way: usize) -> u64 {
     OPENINGS.0 + way as u64 * OPENING_BYTES
 }
 
-/// Writes the ways down, if `config` says that there are to be no others. `EEXIST`: the program has that page.
+/// Writes the allowlist, if `config` demands it. Fails with `EEXIST` if the program uses that page.
 pub(super) fn prepare(config: &AgentConfig) -> sys::Result<()> {
     const { assert!(ALLOWED_OPENS.len() as u64 * OPENING_BYTES <= OPENINGS.1 - OPENINGS.0) };
     const { assert!(size_of::<k::open_how>() as u64 <= OPENING_BYTES) };
@@ -53,13 +54,13 @@ pub(super) fn prepare(config: &AgentConfig) -> sys::Result<()> {
         // SAFETY: within the page that has just been mapped, aligned.
         unsafe { (allowed_open_address(way) as *mut k::open_how).write(how) };
     }
-    // SAFETY: nobody has a reference to it.
+    // SAFETY: no reference to it exists.
     unsafe { sys::protect(start, end - start, k::PROT_READ) }?;
     IS_CONFINED.store(true, Relaxed);
     Ok(())
 }
 
-/// openat2(2), as [`sys::openat2`]; in a confined process one of the ways.
+/// openat2(2) like [`sys::openat2`]; in a confined process only one of the allowed opens.
 pub(super) fn open(dir: Fd, path: u64, flags: u32, resolve: u32) -> sys::Result<Fd> {
     if !IS_CONFINED.load(Relaxed) {
         return sys::openat2(dir, path, flags, 0, resolve);

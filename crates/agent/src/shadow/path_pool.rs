@@ -1,15 +1,15 @@
-//! Text of paths that a runner keeps.
+//! Pool of the path texts that a runner keeps.
 
 use crate::sys;
 
-/// Bytes for the paths of one run's descriptors. Runs that need more do without names.
+/// Bytes for the paths of one run. A run that needs more leaves out the names.
 const ARENA_BYTES: usize = 4 << 20;
 
-/// Text that outlives a call, and room to build more.
+/// Pool of texts that outlive a call.
 pub struct PathPool {
     arena: u64,
     used: usize,
-    /// The working directory's, once it is known.
+    /// Path of the working directory, once it is known.
     pub(super) cwd: (u32, u32),
 }
 
@@ -18,7 +18,7 @@ impl PathPool {
         Ok(PathPool { arena: sys::map_anywhere(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
     }
 
-    /// Keeps a copy: where it is. Empty if there is no room.
+    /// Stores a copy. Returns its place, which is empty without room.
     pub(super) fn store(&mut self, text: &[u8]) -> (u32, u32) {
         if self.used + text.len() > ARENA_BYTES {
             return (0, 0);
@@ -33,7 +33,7 @@ impl PathPool {
         (at as u32, text.len() as u32)
     }
 
-    /// What was kept there.
+    /// Text stored at that place.
     pub(super) fn get(&self, (at, len): (u32, u32)) -> &'static [u8] {
         // SAFETY: `store` wrote these bytes of the arena, which is never unmapped or rewritten.
         unsafe {

@@ -1,10 +1,12 @@
 //! Violations planted by tests: a runner really tries what it would only pretend to do, and the
-//! kernel must refuse. Our own restraint is shown by the same programs without the plant, and that
-//! the tests would see an effect by the same calls without a sandbox. And one that is for the
-//! supervisor to find: a runner that hints nothing but rubbish.
+//! kernel must refuse it.
 //!
-//! Which of these a session has is told by its supervisor's options alone. The command line reaches the
-//! last of them only, the environment none; it is nothing unless a test or a measurement has set it.
+//! The same programs without the plant show the shadow's own restraint. The same calls without a
+//! sandbox show that the tests would see an effect. Another plant is for the supervisor to find: a
+//! runner that hints nothing but rubbish.
+//!
+//! Only the supervisor's options choose a plant. The command line reaches the last one only, the
+//! environment none; without a test or a measurement there is none.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -52,23 +54,24 @@ const EFFECTS: &[u64] = &[
 const CONNECT: u64 = k::__NR_connect as u64;
 const SOCKET: u64 = k::__NR_socket as u64;
 
-/// First argument of a getppid(2), which takes none, by which the program marks calls; the second
-/// is how many of those that follow.
+/// First argument of a getppid(2), which takes none, by which the program marks calls. The second
+/// argument is the number of marked calls that follow.
 const MARK: u64 = u64::from_le_bytes(*b"leakmark");
 
-/// The file that rubbish is hinted of, in the working directory, and how many of its chunks are.
+/// File in the working directory that rubbish hints name, and the number of its chunks that are
+/// hinted.
 const RUBBISH: &[u8] = b"rubbish";
 const RUBBISH_CHUNKS: u64 = 1 << 13;
 
 /// Marked calls that are still to come.
 static MARKED: Owned<u64> = Owned::new(0);
 
-/// A test has asked for shadows without a sandbox.
+/// True if a test has asked for shadows without a sandbox.
 pub(super) fn without_sandbox(session: &Session) -> bool {
     session.plant() == plant::UNGUARDED
 }
 
-/// Does what the test has planted; the answer to `call`, if that is the kernel's.
+/// Does what the test has planted. Returns the kernel's answer if `call` was really made.
 pub(super) fn attempt(session: &Session, call: &Call) -> Option<i64> {
     match session.plant() {
         plant::EFFECTS => try_effect(session, call),
@@ -78,7 +81,7 @@ pub(super) fn attempt(session: &Session, call: &Call) -> Option<i64> {
     None
 }
 
-/// Makes a marked call, for which the sandbox, if there is one, has the only word.
+/// Makes a marked call, which only the sandbox can refuse.
 fn as_it_stands(call: &Call) -> Option<i64> {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let left = unsafe { MARKED.get() };
@@ -90,17 +93,17 @@ fn as_it_stands(call: &Call) -> Option<i64> {
     Some(call.perform())
 }
 
-/// Tries the effect of `call`, if it has one, and counts what the kernel says.
+/// Tries the effect of `call`, if it has one, and counts the kernel's answer.
 fn try_effect(session: &Session, call: &Call) {
     let outcome = match call.nr {
         n if EFFECTS.contains(&n) => sys::check(call.perform()),
-        // seccomp sees no flags of openat2: this one is Landlock's to refuse.
+        // seccomp does not see the flags of openat2: Landlock must refuse this one.
         nr::OPEN => open(AT_FDCWD, call.args[0], call.args[1] as u32),
         nr::OPENAT => open(call.fd(0), call.args[1], call.args[2] as u32),
         nr::MMAP if call.args[3] as u32 & k::MAP_SHARED != 0 => {
             let [_, len, prot, flags, ..] = call.args;
             let flags = flags | u64::from(k::MAP_ANONYMOUS);
-            // SAFETY: asks for new memory, shared with nobody yet.
+            // SAFETY: asks for new memory, not shared yet.
             sys::check(unsafe { sys::raw(nr::MMAP, [0, len, prot, flags, u64::MAX, 0]) })
         }
         _ => return,
@@ -108,7 +111,7 @@ fn try_effect(session: &Session, call: &Call) {
     let control = &session.shared().control;
     match outcome {
         Err(Errno(sys::EPERM | sys::EACCES)) => control.planted_refused.fetch_add(1, Relaxed),
-        // Not an attempt at all: an open that only reads.
+        // Not an attempt: an open that only reads.
         Err(Errno(sys::EALREADY)) => 0,
         _ => control.planted_done.fetch_add(1, Relaxed),
     };
@@ -123,8 +126,8 @@ fn open(dir: sys::Fd, path: u64, flags: u32) -> sys::Result<u64> {
 }
 
 impl Runner {
-    /// Hints one chunk after the other of a file that the program does not read, as fast as any shadow
-    /// may, and goes no further.
+    /// Hints the chunks of a file that the program does not read, one after the other, as fast as
+    /// any shadow may, and then ends the run.
     pub(super) fn plant_rubbish(&mut self) -> Result<(), Stop> {
         if self.session.plant() != plant::RUBBISH {
             return Ok(());

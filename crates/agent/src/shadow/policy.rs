@@ -1,4 +1,4 @@
-//! The policy of a runner: each call is answered here, and none is made as it stands.
+//! The policy of a runner: answers each call itself, and makes none as it stands.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -42,7 +42,7 @@ pub(super) fn begin_run(
     if !planted_violations::without_sandbox(session) {
         sandbox::restrict_runner(&session.config)?;
     }
-    // SAFETY: a new process with one thread; nobody else holds these.
+    // SAFETY: a new process with one thread; no other reference exists.
     let (files, slot) = unsafe { (shadow_descriptors::table(), RUNNER.get()) };
     *slot = Some(Runner {
         session,
@@ -64,7 +64,7 @@ pub(super) fn begin_run(
     plane::start_in_shadow().map(|_| ())
 }
 
-/// The policy of a runner. It sees every call, and whatever it cannot answer ends the run.
+/// The policy of a runner. It sees every call, and a call that it cannot answer ends the run.
 struct RunnerPolicy;
 
 impl ProcessEvents for RunnerPolicy {}
@@ -81,7 +81,7 @@ impl Policy for RunnerPolicy {
 
 static RUNNER_POLICY: AnyPolicy = AnyPolicy::Plain(&RunnerPolicy);
 
-/// What becomes of a call of a runner.
+/// Answers a call of a runner, or ends the run.
 pub fn answer_call(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };

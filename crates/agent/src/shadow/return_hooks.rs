@@ -1,19 +1,18 @@
-//! Stale values: what a read that has to do without its data brings instead, and what the program's
-//! functions are taken to make of it.
+//! Return hooks: stale values for reads whose data is missing, and for the functions that would
+//! have used the data.
 //!
-//! A program checks what it reads: a page of a database that is not of the kind that it must be is
-//! an error, and the query ends. So a buffer left as it is, or cleared, leads nowhere. What leads on
-//! is what the newest read from the same site brought, which is of the right kind; and where
-//! the program finds that it is the wrong one all the same (a key that is not there), that its functions
-//! return what they returned whenever the data was there.
+//! A program checks what it reads: a page of a database of the wrong kind is an error, and the
+//! query ends. So an untouched or cleared buffer leads nowhere. The data of the newest read from
+//! the same site is of the right kind, and leads on. Where the program still finds that it is the
+//! wrong data (a key that is missing), its functions are made to return what they returned whenever
+//! the data was present.
 //!
-//! Where data is there, the return addresses above the read are replaced by an address of ours, and
-//! what is returned by each is noted on the way ([`runahead_abi::value_predictor`]). Where it is not, they
-//! are replaced, too, and what was always the same before is returned again, whatever the function
-//! says now. It is a shadow's own stack; nobody else will see it.
+//! Where data is present, the return addresses above the read are replaced by the hook's, and what
+//! each function returns is noted ([`runahead_abi::value_predictor`]). Where data is missing they
+//! are replaced too, and values that were always the same before are returned again, whatever the
+//! function returns now. The stack is the shadow's own; no other process sees it.
 //!
-//! Invariant: a word of the stack that is replaced leads, through [`after_return`], to
-//! where it led before.
+//! Invariant: a replaced word of the stack leads, through [`after_return`], to where it led before.
 
 use runahead_abi::value_predictor::{Caller, ELSEWHERE, FRAMES, LOCALS, Site};
 
@@ -23,31 +22,31 @@ use crate::session;
 use crate::sys;
 use crate::thread_owned::Owned;
 
-/// Words of the stack that are looked at.
+/// Most stack words that are searched.
 const STACK_WORDS_MAX: u32 = 1024;
 
-/// Why return addresses are watched.
+/// Purpose of a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReturnMode {
-    /// Data was there: what is returned is noted.
+    /// Data was present: return values are noted.
     Learn,
-    /// Data was there, but something before was not: only where the program goes is noted.
+    /// Data was present, but earlier data was missing: only the program's course is noted.
     Follow,
-    /// Data was not there: what is expected is returned.
+    /// Data was missing: expected values are returned.
     Expect,
-    /// Data was not there: what is expected is returned, and what is returned through pointers as well.
+    /// Data was missing: expected values are returned, also through pointers.
     ExpectAll,
 }
 
 /// A replaced return address.
 #[derive(Clone, Copy)]
 struct HookedReturn {
-    /// Where the return address lies.
+    /// Address of the replaced word.
     at: u64,
     caller: Caller,
-    /// Words above the return address that may be of the frame of the function that is returned to.
+    /// Number of words above the return address that may belong to the frame of the caller.
     locals: usize,
-    /// The words above the return address, as they were at the read.
+    /// Contents of these words at the time of the read.
     before: [u64; LOCALS],
     site: usize,
     mode: ReturnMode,
@@ -57,7 +56,7 @@ struct ReturnHooks {
     list: [HookedReturn; FRAMES],
     len: usize,
     newest: Option<NewestRead>,
-    /// The site of the read before, and its kind.
+    /// Site of the previous read, and its kind.
     before: Option<(usize, u32)>,
 }
 
@@ -69,7 +68,7 @@ struct NewestRead {
     reach: u32,
     /// Kind of the read before this one.
     before: u32,
-    /// The data of the read was there.
+    /// True if the data of the read was present.
     learned: bool,
 }
 
@@ -85,14 +84,14 @@ const NO_HOOK: HookedReturn = HookedReturn {
 static HOOKS: Owned<ReturnHooks> =
     Owned::new(ReturnHooks { list: [NO_HOOK; FRAMES], len: 0, newest: None, before: None });
 
-/// The callers that were found last: a program reads mostly from where it read before.
+/// Callers that were found last: a program reads mostly from where it read before.
 static LAST_CALLERS: Owned<Callers> = Owned::new(NO_CALLERS);
 
 const NO_CALLERS: Callers =
     Callers { stack: 0, list: [Caller { depth: 0, to: 0 }; FRAMES], len: 0 };
 
-/// The return addresses above a stack pointer, innermost first. Some may be left over from calls
-/// that have ended.
+/// Return addresses above a stack pointer, innermost first. Some may be left over from calls that
+/// have ended.
 #[derive(Clone, Copy)]
 pub(super) struct Callers {
     stack: u64,
@@ -101,7 +100,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// Of a call that the program makes with its stack pointer at `stack`.
+    /// Callers of a call that the program makes with its stack pointer at `stack`.
     pub(super) fn above(stack: u64) -> Self {
         // SAFETY: a runner, whose one thread is here; nothing else is held.
         let (places, watch, found) =
@@ -120,7 +119,7 @@ impl Callers {
         }
         let words = STACK_WORDS_MAX.min(((end - stack) / 8) as u32);
         for depth in 0..words {
-            // SAFETY: within the mapping of the stack. (What is not readable in it ends the runner.)
+            // SAFETY: within the mapping of the stack; a word that is not readable ends the runner.
             let Some((to, is_watched)) = (unsafe { watch.leads_to(word_at(stack, depth)) }) else {
                 continue;
             };
@@ -136,7 +135,8 @@ impl Callers {
         callers
     }
 
-    /// The callers are where they were found: the program has come there again, as in a loop.
+    /// True if the callers are still in place: the program has come to the same point again, as in
+    /// a loop.
     fn are_unchanged(&self, watch: &ReturnHooks) -> bool {
         self.list().iter().all(|caller| {
             // SAFETY: words of the stack that were read before.
@@ -149,7 +149,8 @@ impl Callers {
         &self.list[..self.len]
     }
 
-    /// Has what is returned to these callers noted, or made as expected, for `site`.
+    /// Hooks the returns to these callers, for `site`, in order to learn values or to return
+    /// expected ones.
     pub(super) fn hook(&self, site: usize, way: ReturnMode) {
         // SAFETY: as above.
         let watch = unsafe { HOOKS.get() };
@@ -161,7 +162,8 @@ impl Callers {
         watch.len = 0;
         let known = site_numbered(site);
         for (n, &caller) in self.list().iter().enumerate() {
-            // Something else that looks like a return address would be led astray by us.
+            // Replacing a number that only looks like a return address would lead the program
+            // astray.
             if !matches!(way, ReturnMode::Learn)
                 && !known.is_some_and(|site| site.is_confirmed(caller))
             {
@@ -176,7 +178,7 @@ impl Callers {
                 *word = unsafe { (at as *const u64).add(1 + n).read_volatile() };
             }
             let new = HookedReturn { at, caller, locals, before, site, mode: way };
-            // What has had to do without something goes on to be taken for the better.
+            // A hook of a read that missed its data is kept.
             let old = find(at).filter(|old| old.caller.to == caller.to);
             watch.list[watch.len] = *old
                 .filter(|old| matches!(old.mode, ReturnMode::Expect | ReturnMode::ExpectAll))
@@ -204,11 +206,10 @@ impl ReturnHooks {
         self.list[..self.len].iter().find(|w| w.at == at)
     }
 
-    /// Where the word of the stack at `at` leads if it is a return address, and whether it is watched,
-    /// and so is one.
+    /// Target of the return address at `at`, and true if it is hooked. An unhooked word may be any
+    /// number.
     ///
-    /// # Safety
-    /// It can be read.
+    /// # Safety The word can be read.
     unsafe fn leads_to(&self, at: u64) -> Option<(u64, bool)> {
         // SAFETY: the caller's promise.
         let word = unsafe { (at as *const u64).read_volatile() };
@@ -223,7 +224,7 @@ fn word_at(stack: u64, depth: u32) -> u64 {
     stack + u64::from(depth) * 8
 }
 
-/// `at` lies in code, behind a call.
+/// True if `at` lies in code, behind a call instruction.
 fn is_return_address(places: &unshared_memory::CodeAndStack, at: u64) -> bool {
     let Some(start) = places.code_around(at) else { return false };
     let Some(before) = at.checked_sub(arch::CALL_BYTES as u64).filter(|b| *b >= start) else {
@@ -234,7 +235,7 @@ fn is_return_address(places: &unshared_memory::CodeAndStack, at: u64) -> bool {
     arch::ends_in_call(&bytes)
 }
 
-/// Another read: what became of the newest that was learned from is known.
+/// Reports how far up the newest learned read has returned, at the next read.
 pub(super) fn finish_newest_read() {
     // SAFETY: as above.
     let watch = unsafe { HOOKS.get() };
@@ -246,7 +247,7 @@ pub(super) fn finish_newest_read() {
     }
 }
 
-/// Something is missing: what is returned from here on is not what it would be.
+/// Stops learning: data is missing, so what functions return from here on is no evidence.
 pub(super) fn stop_learning() {
     // SAFETY: as above.
     let watch = unsafe { HOOKS.get() };
@@ -255,7 +256,7 @@ pub(super) fn stop_learning() {
     learning.for_each(|watched| watched.mode = ReturnMode::Follow);
 }
 
-/// Of what kind the newest read was, seen from the next, which is from `site`.
+/// Kind of the newest read, as seen from the next read, at `site`.
 pub(super) fn kind_before(site: usize) -> u32 {
     // SAFETY: as above.
     unsafe { HOOKS.get() }.previous_kind(site)
@@ -266,15 +267,15 @@ fn site_numbered(number: usize) -> Option<&'static Site> {
     session::get().map(|session| session.shared().sites.get(number))
 }
 
-/// A function of the program returns through the word of the stack at `at`, with `value`: where it
-/// goes on is written there.
+/// Handles a return of the program through the word of the stack at `at`, with `value`, and writes
+/// where it goes on.
 ///
-/// Called by `arch`, on the program's stack, outside of any dispatch.
+/// Called by `arch` on the program's stack, outside of any dispatch.
 pub(super) extern "C" fn after_return(value: &mut u64, at: &mut u64) {
     // SAFETY: a runner, whose one thread is here; nothing else is held.
     let watch = unsafe { HOOKS.get() };
     let Some(&watched) = watch.find(core::ptr::from_ref(at) as u64) else {
-        // A copy of the word: where it should lead is not known.
+        // A copy of the word: its original target is unknown.
         sys::exit(1);
     };
     *at = watched.caller.to;
@@ -299,7 +300,7 @@ pub(super) extern "C" fn after_return(value: &mut u64, at: &mut u64) {
             expected.copy_from_slice(locals);
             site.expect(watched.caller, value, expected);
             for ((word, before), expected) in locals.iter_mut().zip(watched.before).zip(expected) {
-                // Only what was written since can be a result.
+                // Only words that were written since the read can be results.
                 if *word != before {
                     *word = *expected;
                 }

@@ -1,4 +1,5 @@
-//! A runner: the program's code, run ahead. What it knows of itself, and how far it may go.
+//! The runner: a process that runs the program's code ahead of the target. Holds its state and its
+//! limits.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -13,56 +14,56 @@ use crate::session::Session;
 use crate::sys::{self, Fd};
 use crate::thread_owned::Owned;
 
-/// Hints that may wait for a worker before runners pause.
+/// Most hints that may be queued before runners pause.
 const HINTS_QUEUED_MAX: u32 = 1 << 14;
-/// Pause between two looks at how far the target is, in microseconds.
+/// Pause between two checks of the target's progress, in microseconds.
 const HORIZON_CHECK_US: u64 = 300;
-/// A horizon from here on is none.
+/// Horizon from which there is no limit.
 const HORIZON_UNBOUNDED: u64 = 1 << 60;
-/// Accesses that a runner makes at most without meeting anything new: led astray by a value, it may go in circles.
+/// Most accesses of a runner without anything new: a wrong value may lead it in circles.
 const DRY_ACCESSES_MAX: u64 = 1024;
 /// Accesses by which the target may pass a runner that has guessed nothing.
 const OVERTAKEN_ACCESSES: u64 = 64;
 
-/// The runner's memory of itself.
+/// State of a runner.
 pub struct Runner {
     pub(super) session: &'static Session,
     pub(super) sync: u32,
     pub(super) run: u32,
     pub(super) descriptors: &'static mut DescriptorTable,
     pub(super) paths: PathPool,
-    /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
+    /// Working directory: a real descriptor or `AT_FDCWD`, and its identity.
     pub(super) cwd: (Fd, Identity),
     pub(super) accesses: u64,
-    /// How many accesses there had been when something new was met last.
+    /// Count of accesses when the run last met something new.
     pub(super) accesses_at_progress: u64,
-    /// The program's stack pointer at the call at hand.
+    /// Stack pointer of the program at the call at hand.
     pub(super) stack: u64,
-    /// Something was missing in this run: what follows from it is not to be learned from.
+    /// True once data was missing in this run: what follows must not be learned from.
     pub(super) has_used_stale: bool,
-    /// The chunk of a file that was found in memory last, and whole.
+    /// Chunk of a file that was last found whole in memory.
     pub(super) resident_chunk: Identity,
-    /// Bytes of mapped files that it has copied, or may have by storing to them.
+    /// Bytes of mapped files that the run has copied, or may have by storing to them.
     pub(super) copied_bytes: u64,
     pub(super) children: Children,
 }
 
 pub(super) static RUNNER: Owned<Option<Runner>> = Owned::new(None);
 
-/// How a call is answered, or that it cannot be.
+/// Answer to a call, or the end of the run.
 pub(super) type CallAnswer = Result<i64, Stop>;
 
-/// The run ends here.
+/// End of the run, with its reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stop(pub RunEnd);
 
-/// More was hinted than there is room for.
+/// True if more is hinted than there is room for.
 fn is_hint_room_full(control: &Control) -> bool {
     control.queued.load(Relaxed) > HINTS_QUEUED_MAX
         || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
 }
 
-/// This runner cannot go on, wherever it is.
+/// Ends a run at a fault, anywhere in its code.
 pub(super) fn end_run_at_fault(session: &'static Session, why: RunEnd) -> ! {
     // SAFETY: whatever was interrupted does not go on.
     match unsafe { RUNNER.get() } {
@@ -74,10 +75,10 @@ pub(super) fn end_run_at_fault(session: &'static Session, why: RunEnd) -> ! {
 }
 
 impl Runner {
-    /// The run ends at `call`.
+    /// Ends the run at `call`.
     pub(super) fn end_run(&self, why: RunEnd, call: &Call) -> ! {
         if self.children.is_child() {
-            // Its parent goes on.
+            // The parent of this child goes on.
             sys::exit(0);
         }
         self.status().call.store(call.nr as u32, Relaxed);
@@ -88,7 +89,8 @@ impl Runner {
         self.session.shared().run(self.run)
     }
 
-    /// One access that the target counts, too, unless it is a child's. Waits while the shadow is far enough ahead.
+    /// Counts an access, which the target counts too unless a child makes it. Waits while the
+    /// shadow is far enough ahead.
     pub(super) fn count_access(&mut self) -> Result<(), Stop> {
         if !self.children.is_child() {
             self.accesses += 1;
@@ -97,7 +99,7 @@ impl Runner {
             return Err(Stop(RunEnd::Call));
         }
         let control = &self.session.shared().control;
-        // Who lifts the horizon lifts this with it.
+        // Without a horizon this limit does not apply either.
         let bounded = control.horizon.load(Relaxed) < HORIZON_UNBOUNDED;
         if bounded && self.accesses > self.accesses_at_progress + DRY_ACCESSES_MAX {
             return Err(Stop(RunEnd::Dry));
@@ -124,7 +126,7 @@ impl Runner {
         }
     }
 
-    /// Waits while more was hinted than there is room for.
+    /// Waits while more is hinted than there is room for.
     pub(super) fn wait_for_hint_room(&self) -> Result<(), Stop> {
         let control = &self.session.shared().control;
         while is_hint_room_full(control) {
@@ -136,24 +138,24 @@ impl Runner {
         Ok(())
     }
 
-    /// The access at hand leads to something new.
+    /// Notes that the access at hand leads to something new.
     pub(super) fn note_progress(&mut self) {
         self.accesses_at_progress = self.accesses;
     }
 
-    /// The runner found what `key` names in memory.
+    /// Notes that the object `key` was found in memory.
     pub(super) fn note_met(&mut self, key: Identity) {
         if self.session.shared().log.is_ahead(key) {
             self.note_progress();
         }
     }
 
-    /// Where in the target's life the access at hand will come.
+    /// Access count of the target at which the access at hand will come.
     pub(super) fn hint_position(&self) -> u64 {
         self.session.shared().control.accesses_at_sync.load(Relaxed) + self.accesses
     }
 
-    /// A new descriptor that takes output.
+    /// Opens a new descriptor that discards output.
     pub(super) fn open_sink(&mut self) -> i64 {
         let sink = Descriptor::new(Backing::Sink, Identity::ROOT);
         self.descriptors.open(0, sink).map_or(sys::fail(sys::EMFILE), i64::from)

@@ -1,35 +1,35 @@
-//! The children of a process that a runner is, or is a child of.
+//! Children of the processes of a run.
 
 use crate::thread_owned::Owned;
 
-/// Children that are kept in mind.
+/// Most children that are remembered.
 const CHILDREN_MAX: usize = 32;
-/// The first number that no process has (`PID_MAX_LIMIT`, linux/threads.h).
+/// First number that is no PID (`PID_MAX_LIMIT`, linux/threads.h).
 const PIDS_END: u32 = 1 << 22;
 
-/// Children of the thread that makes a shadow, for the shadow: how many, and their numbers.
+/// Children of the thread that makes a shadow: their count and PIDs.
 pub(crate) static TARGET_CHILDREN: Owned<(usize, [u32; CHILDREN_MAX])> =
     Owned::new((0, [0; CHILDREN_MAX]));
 
-/// In a shadow: the children that the target had.
+/// Children that the target had when the shadow was made.
 pub(super) fn target_children() -> &'static [u32] {
     // SAFETY: a new process with one thread, which does not change it.
     let (len, list) = unsafe { TARGET_CHILDREN.get() };
     &list[..*len]
 }
 
-/// Children that nobody has waited for, the oldest first.
+/// Children that were not waited for, oldest first.
 pub(super) struct Children {
     list: [u32; CHILDREN_MAX],
     pub(super) len: usize,
-    /// The number that the next child gets.
+    /// PID of the next child.
     pub(super) next_pid: u32,
     pub(super) forks: u32,
-    /// How far this process is from the runner that its template made.
+    /// Number of forks between the template's runner and this process.
     pub(super) depth: u32,
-    /// Accesses that this process may still make, if it is not that runner.
+    /// Accesses left to this process, if it is a child.
     pub(super) accesses_left: u64,
-    /// This process has tried to execute something that is not in memory.
+    /// True if this process has tried to execute a file that is not in memory.
     pub(super) has_tried_exec: bool,
 }
 
@@ -59,7 +59,7 @@ impl Children {
         self.len += 1;
     }
 
-    /// The child `which`, or the oldest. It stays if `keep`.
+    /// Finds the child `which`, or the oldest, and removes it unless `keep`.
     pub(super) fn take(&mut self, which: Option<u32>, keep: bool) -> Option<u32> {
         let known = &self.list[..self.len];
         let at = known.iter().position(|&pid| which.is_none_or(|which| which == pid))?;
@@ -71,18 +71,18 @@ impl Children {
         Some(pid)
     }
 
-    /// This process is a child of a runner.
+    /// True if this process is a child of a runner.
     pub(super) fn is_child(&self) -> bool {
         self.depth > 0
     }
 
-    /// One more access of a child; false if those were enough.
+    /// Takes one of a child's accesses; false if none is left.
     pub(super) fn take_access(&mut self) -> bool {
         self.accesses_left = self.accesses_left.saturating_sub(1);
         self.accesses_left > 0
     }
 
-    /// There are, or were, others who could write into a pipe.
+    /// True if this process has or had children, which could write into a pipe.
     pub(super) fn has_had_children(&self) -> bool {
         self.len > 0 || self.forks > 0
     }

@@ -1,13 +1,14 @@
-//! Faults of a runner: memory that comes as it is used ([`lazy_regions`]) is brought; any other fault ends the run, without a
-//! word in the kernel's log.
+//! Faults of a runner: brings lazy memory ([`lazy_regions`]). Any other fault ends the run, without
+//! a line in the kernel's log.
 //!
-//! What the program shares with others may be large (a database's buffers), and a run uses little of
-//! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
-//! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used and the target
-//! changes, as it was at the sync, and else without contents. (What it has mapped of files: [`pages`](super::mapped_pages).)
+//! The memory that the program shares with others may be large (a database's buffers), and a run
+//! uses little of it. So the template moves it elsewhere, makes it read-only, and seals it
+//! (mseal(2), Linux 6.10). In its place is private memory. Blocks that earlier runs have used and
+//! that the target changes are copied at the sync; the rest has no contents at first. Mapped files
+//! are handled by [`mapped_pages`](super::mapped_pages).
 //!
-//! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
-//! it writable again.
+//! Invariant: a shared mapping that a runner can read is sealed: no call of the program's or the
+//! agent's can make it writable again.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -22,24 +23,24 @@ use crate::arch::{self, Context};
 use crate::session;
 use crate::sys::{self, nr};
 
-/// Smaller ones are copied at once.
+/// Size from which shared mappings are moved, in bytes; smaller ones are copied at once.
 pub(super) const MOVED_BYTES_MIN: u64 = 256 << 10;
-/// Bytes that one fault brings. Divides [`MOVED_BYTES_MIN`], so that no two overlap.
+/// Bytes that one fault brings. Divides [`MOVED_BYTES_MIN`], so that no two blocks overlap.
 const BLOCK_BYTES: u64 = 8 << 10;
 
-/// What faults now is wanted for its place and not for what it holds: it need not be as it was at the sync.
+/// True while a buffer is touched that the call overwrites: its contents need not be as they were
+/// at the sync.
 static IS_OVERWRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether memory can be moved away: the kernel knows mseal(2).
+/// True if the kernel supports mseal(2), so that memory can be moved away.
 pub(super) fn can_move() -> bool {
     sys::seal(0, 0).is_ok()
 }
 
-/// Moves the readable shared mapping at `at` away, to be copied as it is used. In a template, once for
-/// each.
+/// Moves the readable shared mapping at `at` away, to be copied as it is used. Called in a
+/// template, once for each mapping.
 ///
-/// # Safety
-/// The program's memory in this process's copy, of which we hold no reference.
+/// # Safety The program's memory in this process's copy, without a reference to it in use.
 pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     // SAFETY: the one thread of a new process.
     let regions = unsafe { lazy_regions::of_this_shadow() };
@@ -57,13 +58,14 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     regions.add(LazyRegion { at, end: at + len, source: ContentSource::Moved(from) })
 }
 
-/// Copies what earlier runs have used and others change. In a template, after all has been moved.
+/// Copies the blocks that earlier runs have used and other processes change. Called in a template,
+/// after all mappings were moved.
 pub(super) fn bring_touched(shared: &Shared) {
     shared.touched.each(|at| {
         let region = region_at(at)?;
         match region.source {
             ContentSource::Moved(_) => bring_moved(&region, at).map(BroughtBlock::fingerprint),
-            // (Where memory is swapped out there is none to spare for what may not be used.)
+            // With swapped memory there is none to spare for blocks that may stay unused.
             ContentSource::Target(from) if from.pages.is_some() => None,
             ContentSource::Target(from) => target_mirror::bring_unit(&region, from, at)
                 .map(|unit| BroughtBlock::from(unit).fingerprint()),
@@ -72,22 +74,23 @@ pub(super) fn bring_touched(shared: &Shared) {
     });
 }
 
-/// What comes as it is used, around `at`.
+/// Lazy region around `at`.
 fn region_at(at: u64) -> Option<LazyRegion> {
-    // SAFETY: the one thread of a shadow, where nobody holds them while the program's memory is touched.
+    // SAFETY: the one thread of a shadow, which holds no reference to them while the program's
+    // memory is touched.
     unsafe { lazy_regions::of_this_shadow() }.find(at)
 }
 
-/// Signals of what a process does wrong itself.
+/// Signals of faults.
 pub(super) const FAULT_SIGNALS: [u32; 6] =
     [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
 
-/// Has the faults of this process, and of those that it forks, come here.
+/// Installs the fault handler in this process; runners inherit it.
 pub(super) fn install_handlers() -> sys::Result<()> {
     let handler: extern "C" fn(i32, *const SignalInfo, *const Context) = on_fault;
-    // On a stack of ours: that of the program may be small, or full.
+    // Run on the agent's stack: that of the program may be small, or full.
     let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK);
-    // As the kernel has it: handler, flags, restorer, mask.
+    // The kernel's structure: handler, flags, restorer, mask.
     let action = [handler as usize as u64, flags, arch::restorer(), 0];
     for signal in FAULT_SIGNALS {
         let args = [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0];
@@ -97,7 +100,7 @@ pub(super) fn install_handlers() -> sys::Result<()> {
     Ok(())
 }
 
-/// What the kernel says of a fault: the beginning of `siginfo_t` (sigaction(2)).
+/// Beginning of the kernel's `siginfo_t` for a fault (sigaction(2)).
 #[repr(C)]
 struct SignalInfo {
     signal: i32,
@@ -107,7 +110,7 @@ struct SignalInfo {
     at: u64,
 }
 
-/// Code of a SIGSEGV: something is mapped there, without this access.
+/// Code of a SIGSEGV for a mapping without this access.
 const SEGV_ACCERR: i32 = 2;
 
 extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Context) {
@@ -149,11 +152,11 @@ fn end_run() -> ! {
     }
 }
 
-/// What one fault has brought.
+/// Block that one fault has brought.
 struct BroughtBlock {
     at: u64,
     len: u64,
-    /// Bytes of one that is whole.
+    /// Bytes of a whole block.
     unit: u64,
 }
 
@@ -187,8 +190,8 @@ impl From<target_mirror::FetchedUnit> for BroughtBlock {
     }
 }
 
-/// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
-/// handler of ours.
+/// Touches `len` bytes at `at`, which the call is about to overwrite. The kernel's own accesses do
+/// not run the fault handler.
 pub(super) fn touch_buffer(at: u64, len: u64) {
     use crate::sys::PAGE;
     IS_OVERWRITTEN.store(len >= PAGE, Relaxed);
@@ -203,7 +206,7 @@ pub(super) fn touch_buffer(at: u64, len: u64) {
     IS_OVERWRITTEN.store(false, Relaxed);
 }
 
-/// As [`touch_buffer`], if some of it comes as it is used.
+/// Touches a buffer like [`touch_buffer`], if some of it is lazy.
 pub(super) fn touch_lazy_buffer(at: u64, len: u64) {
     // SAFETY: the one thread of a shadow; the reference ends here.
     if unsafe { lazy_regions::of_this_shadow() }.overlap(&(at..at.saturating_add(len))) {
@@ -218,7 +221,8 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    /// Runs `work` in a process of its own, as all this is for good; what it returned, or `None`.
+    /// Runs `work` in a process of its own, as its changes cannot be undone. Returns its result, or
+    /// `None`.
     fn apart(work: impl FnOnce() -> u64) -> Option<u64> {
         match sys::fork_with_pidfd().ok()? {
             None => sys::exit(work() as i32),
@@ -240,7 +244,7 @@ mod tests {
         at
     }
 
-    /// What it takes to make a mapping writable again, or to put another in its place.
+    /// Number of ways that succeed in making a mapping writable again, or in replacing it.
     fn attacks(from: u64) -> u64 {
         let write = k::PROT_READ | k::PROT_WRITE;
         // SAFETY: each is refused, or has hit memory of this test alone.
@@ -298,12 +302,12 @@ mod tests {
             0
         });
         assert_eq!(failed, Some(0), "up to 5: so many ways to write were left");
-        // SAFETY: as filled above; nobody else has it.
+        // SAFETY: as filled above; no other thread has it.
         let kept = unsafe { core::slice::from_raw_parts(memory, LEN as usize) };
         assert!(kept.iter().all(|&byte| byte == 7), "a store in the other process was seen here");
     }
 
-    /// Without the seal the attacks work, so they would be noticed.
+    /// Without the seal the attacks work, so the test above would notice them.
     #[test]
     fn without_a_seal_it_can_be_written() {
         let memory = shared();

@@ -1,7 +1,7 @@
-//! The kernel's refusal: Landlock for what a path can reach, seccomp for everything else.
+//! The sandbox: Landlock for what a path can reach, seccomp for everything else.
 //!
-//! Both programs are built by the supervisor (crate `supervisor`, `sandbox`), where libraries can
-//! be used, and only installed here. Neither can be taken off again.
+//! The supervisor builds both programs (its `shadow_sandbox`), where libraries can be used. They
+//! are only installed here, and cannot be removed.
 
 use linux_raw_sys::general as k;
 use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
@@ -42,7 +42,7 @@ pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
     install_filter(&config.filter, config.filter_len)
 }
 
-/// Takes from a runner what only its template may do.
+/// Denies a runner the calls that only its template may make.
 pub(super) fn restrict_runner(config: &AgentConfig) -> sys::Result<()> {
     install_filter(&config.runner_filter, config.runner_filter_len)
 }
@@ -58,7 +58,7 @@ fn install_filter(filter: &[u64], len: u32) -> sys::Result<()> {
     sys::check(unsafe { sys::raw(nr::SECCOMP, args) }).map(|_| ())
 }
 
-/// The filter with the addresses of our shared memory where it speaks of them.
+/// Returns the filter with the addresses of the shared memory in place of their placeholders.
 fn with_shared_addresses(filter: &[u64]) -> sys::Result<[u64; FILTER_MAX]> {
     let shared = crate::session::get().ok_or(Errno(sys::EINVAL))?.shared();
     let start = core::ptr::from_ref(shared) as u64;

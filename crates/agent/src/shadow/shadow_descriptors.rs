@@ -1,10 +1,10 @@
-//! The descriptors of a shadow: real ones of its own, stand-ins, and sinks.
+//! Descriptors of a shadow: real ones of its own, stand-ins, and sinks.
 //!
-//! The program sees the numbers that it would see in the target; what is behind a number is kept
-//! here. Nothing is shared with the target: of regular files and directories only the place is kept,
-//! to be opened anew, read-only, by the runner that reads them (an open description would share
-//! offset, locks and, kept open for writing, ETXTBSY); everything else is closed before the target
-//! goes on.
+//! The program sees the numbers that it would see in the target; this table has what backs each
+//! number. Nothing is shared with the target. Inherited regular files and directories are replaced
+//! by `O_PATH` descriptors, and reopened read-only by the runner that reads them. (An open
+//! description would share its offset and locks and, kept open for writing, cause ETXTBSY.) All
+//! other descriptors are closed before the target goes on.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,18 +18,18 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd};
 use crate::thread_owned::Owned;
 use crate::uninherited_memory;
 
-/// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
-/// pages; an odd number, so that it is nobody's real size by habit.
+/// Assumed size of a file of unknown size, in bytes. Most files of a tree are shorter than two
+/// pages; an odd number is unlikely to be a real size.
 pub(super) const LIKELY_FILE_BYTES: u64 = 6007;
 
-/// What is behind a descriptor number.
+/// Object that backs a descriptor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// Nothing: the number is free.
+    /// The number is free.
     Free,
-    /// A regular file, open here as this descriptor; if not our own, only as a place.
+    /// A regular file, open as this descriptor; an `O_PATH` descriptor if it was inherited.
     File(Fd),
-    /// A directory, open here as this descriptor (perhaps only as a place, with `O_PATH`).
+    /// A directory, open as this descriptor, which may be an `O_PATH` one.
     Directory(Fd),
     /// A file that is not open yet: its name was not in memory.
     ColdFile,
@@ -37,28 +37,28 @@ pub enum Backing {
     ColdDirectory,
     /// Takes output and gives none: terminals, sockets, files opened for writing.
     Sink,
-    /// A pipe, of which one end or the other is meant.
+    /// Either end of a pipe.
     Pipe,
 }
 
-/// One descriptor.
+/// A descriptor of the program.
 #[derive(Clone, Copy)]
 pub struct Descriptor {
-    /// What the descriptor leads to.
+    /// Object that backs the descriptor.
     pub backing: Backing,
-    /// Name in the log of what the descriptor leads to.
+    /// Identity of the object in the hint log.
     pub identity: Identity,
-    /// Where the next read starts; for a directory the cookie to seek to.
+    /// Offset of the next read; for a directory the cookie to seek to.
     pub offset: u64,
-    /// Bytes in the file, as known or guessed.
+    /// Size of the file in bytes, known or guessed.
     pub size: u64,
-    /// Absolute path in the arena of [`super::path_pool::Texts`]; empty while not asked for.
+    /// Absolute path in the [`super::path_pool::PathPool`]; empty until it is asked for.
     pub path: (u32, u32),
-    /// A directory has given its last entry; or its own reading descriptor has been opened.
+    /// True once a directory has returned its last entry, or its own description has been opened.
     pub listed: bool,
-    /// The real descriptor is this runner's own, not shared with its template.
+    /// True if the real descriptor is this runner's own, not shared with its template.
     pub is_own: bool,
-    /// Another file of the same kind is read in the place of the descriptor's.
+    /// True if an exemplar, another file of the same kind, is read in place of the file.
     pub is_exemplar: bool,
 }
 
@@ -73,46 +73,45 @@ const FREE_DESCRIPTOR: Descriptor = Descriptor {
     is_exemplar: false,
 };
 
-/// See the module's text.
+/// Descriptor table of a shadow.
 pub struct DescriptorTable {
     table: [Descriptor; TRACKED_DESCRIPTORS],
 }
 
-// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+// SAFETY: zeroes, like all of it; placed at the end of the image so that small statics share pages.
 #[unsafe(link_section = ".bss.large")]
 static DESCRIPTORS: Owned<DescriptorTable> =
     Owned::new(DescriptorTable { table: [FREE_DESCRIPTOR; TRACKED_DESCRIPTORS] });
 
 /// The shadow's table.
 ///
-/// # Safety
-/// In a shadow, with no other reference to it in use.
+/// # Safety In a shadow, with no other reference to it in use.
 pub(super) unsafe fn table() -> &'static mut DescriptorTable {
     // SAFETY: passed on to the caller.
     unsafe { DESCRIPTORS.get() }
 }
 
 impl DescriptorTable {
-    /// What is behind `fd`.
+    /// Entry of `fd`, unless the number is free.
     pub fn get(&mut self, fd: Fd) -> Option<&mut Descriptor> {
         let entry = self.table.get_mut(usize::try_from(fd).ok()?)?;
         (entry.backing != Backing::Free).then_some(entry)
     }
 
-    /// The lowest free number from `from`, as open(2) and dup(2) choose it.
+    /// Takes the lowest free number from `from`, as open(2) and dup(2) do.
     pub fn open(&mut self, from: usize, descriptor: Descriptor) -> Option<Fd> {
         let free = (from..TRACKED_DESCRIPTORS).find(|&n| self.table[n].backing == Backing::Free)?;
         self.table[free] = descriptor;
         Some(free as Fd)
     }
 
-    /// dup2(2): `to` becomes `descriptor`, whatever it was.
+    /// dup2(2): makes `to` the given descriptor, whatever it was.
     pub fn replace(&mut self, to: Fd, descriptor: Descriptor) -> Option<()> {
         *self.table.get_mut(usize::try_from(to).ok()?)? = descriptor;
         Some(())
     }
 
-    /// Frees the number. The real descriptor goes with it unless another number needs it.
+    /// Frees the number, and closes the real descriptor unless another number needs it.
     pub fn close(&mut self, fd: Fd) -> bool {
         let Some(entry) = self.get(fd) else { return false };
         let Descriptor { backing: behind, is_own: own, .. } = *entry;
@@ -133,7 +132,7 @@ impl Descriptor {
     }
 }
 
-/// Gives up all that was inherited from the target but what can be opened anew for reading.
+/// Closes all inherited descriptors, except those that can be reopened for reading.
 pub(super) fn give_up_inherited() -> sys::Result<()> {
     // SAFETY: in the new process, on its only thread; the reference ends with this function.
     let files = unsafe { table() };
@@ -164,7 +163,7 @@ pub(super) fn give_up_inherited() -> sys::Result<()> {
     let memory = unsafe { uninherited_memory::target_memory() };
     for fd in open.all() {
         if memory.is_some_and(|of_target| of_target.descriptors().any(|its| its == fd)) {
-            // The program knows of none there.
+            // The agent's own descriptors, which the program does not know.
             continue;
         }
         let inherited = replace_by_place(fd);
@@ -185,11 +184,11 @@ pub(super) fn give_up_inherited() -> sys::Result<()> {
     Ok(())
 }
 
-/// Numbers of descriptors, of which few are high.
+/// Set of descriptor numbers, of which few are high.
 struct DescriptorSet {
-    /// A bit for each of the lower ones.
+    /// Bit set of the lower numbers.
     low: [u64; DescriptorSet::WORDS],
-    /// The highest of all.
+    /// Highest number of all.
     highest: Fd,
 }
 
@@ -210,7 +209,7 @@ impl DescriptorSet {
         self.highest = self.highest.max(fd);
     }
 
-    /// Those that were added, and beyond what is told apart every one up to the highest.
+    /// The numbers that were added; beyond the bit set, every number up to the highest.
     fn all(&self) -> impl Iterator<Item = Fd> {
         let low = self.low;
         let is_in = move |&fd: &Fd| fd >= Self::LOW || low[fd as usize / 64] >> (fd % 64) & 1 != 0;
@@ -218,9 +217,11 @@ impl DescriptorSet {
     }
 }
 
-/// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the
-/// target's description is left, and nothing was opened: on a network file system that could wait
-/// for the server, and the target waits for us. `None`: it is nothing that can be.
+/// Replaces `fd` by an `O_PATH` descriptor. Returns its kind, offset and size, or `None` if it is
+/// neither file nor directory.
+///
+/// Nothing of the target's description is left, and nothing is opened: on a network file system
+/// that could wait for the server, and the target waits for this.
 fn replace_by_place(fd: Fd) -> Option<(Backing, u64, u64)> {
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let flags = sys::status_flags(fd).ok()? as u32;
@@ -241,8 +242,8 @@ fn replace_by_place(fd: Fd) -> Option<(Backing, u64, u64)> {
     Some((behind, offset, stat.stx_size))
 }
 
-/// Opens what `fd` refers to for reading, known to be a regular file or a directory; its access
-/// time stays as it is where that is allowed (O_NOATIME needs ownership).
+/// Reopens a regular file or directory for reading. Its access time stays as it is where that is
+/// allowed (O_NOATIME needs ownership).
 pub(super) fn reopen(fd: Fd, directory: bool) -> sys::Result<Fd> {
     let path = FdPath::new(fd);
     let kind = if directory { k::O_DIRECTORY } else { k::O_NONBLOCK | k::O_NOCTTY };
@@ -253,14 +254,14 @@ pub(super) fn reopen(fd: Fd, directory: bool) -> sys::Result<Fd> {
     }
 }
 
-/// Memory is scarce: little may be read ahead of the program.
+/// True if memory is scarce, so that little may be read ahead of the program.
 pub(super) fn is_memory_scarce(control: &Control) -> bool {
     const AMPLE: u64 = 256 << 20;
     control.bytes_budget.load(Relaxed) < AMPLE
 }
 
-/// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
-/// for: where memory is scarce they are to do no such thing.
+/// Reopens a regular file for reading. Where memory is scarce the kernel's readahead is turned off,
+/// as it is not accounted for.
 pub(super) fn reopen_file(fd: Fd, control: &Control) -> sys::Result<Fd> {
     let opened = reopen(fd, false)?;
     if is_memory_scarce(control) {
@@ -269,14 +270,15 @@ pub(super) fn reopen_file(fd: Fd, control: &Control) -> sys::Result<Fd> {
     Ok(opened)
 }
 
-/// The regular file that is open as `fd` is stored: of size 0, it is empty.
+/// True if the file system of the regular file `fd` stores files: a size of 0 is then true.
 ///
 /// This may wait for a server.
 pub(super) fn has_true_size(fd: Fd) -> bool {
     sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).stores())
 }
 
-/// `fd` is a file of procfs that everybody may read: nothing is taken from anybody.
+/// True for a file of procfs that every user may read: reading it takes no data from another
+/// reader.
 pub(super) fn is_readable_by_all(fd: Fd) -> bool {
     const PROC: u64 = 0x9fa0;
     sys::filesystem_type(fd) == Ok(PROC)

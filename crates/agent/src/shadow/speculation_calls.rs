@@ -1,7 +1,9 @@
-//! What the program says of its predictions when it is a shadow that runs it: it is taken at its word, and nobody hears of it.
+//! Prediction calls that the program makes when it runs in a shadow: predictions are taken as true,
+//! and none is reported.
 //!
-//! A prediction is what the program holds for most probable, so a shadow goes on with it as its target will, past an answer for which
-//! it would have had to stop. What is settled, and asked of what is open, is answered as if nothing had been.
+//! A prediction is what the program holds for most probable. A shadow goes on with it, as its
+//! target will, past an answer for which it would have had to stop. Commits, failures and queries
+//! are answered as if nothing were open.
 
 use runahead_speculate::protocol as p;
 
@@ -10,7 +12,7 @@ use crate::plane::Call;
 use crate::sys;
 
 impl Runner {
-    /// Answers as a target that can speculate does, but that a prediction has no number.
+    /// Answers like a target that can speculate, except that a prediction has no number.
     pub(super) fn answer_prediction(&self, call: &Call) -> CallAnswer {
         Ok(match call.args[1] {
             _ if self.session.config.speculates == 0 => sys::fail(sys::EBADF),

@@ -1,7 +1,7 @@
 //! Calls that do not name a file, or that would have an effect.
 //!
-//! Effects are answered as if they had succeeded. What is private to this process (its memory,
-//! its clocks) is real. Everything else ends the run.
+//! Effects are answered as if they had succeeded. What is private to this process (its memory, its
+//! clocks) is real. Everything else ends the run.
 
 use linux_raw_sys::general as k;
 use runahead_abi::RunEnd;
@@ -12,7 +12,8 @@ use crate::plane::Call;
 use crate::session;
 use crate::sys::{self, nr};
 
-/// Output and other effects that are answered with 0.
+/// Calls with an effect that are answered with 0. Those that change attributes are in
+/// [`nr::ATTRIBUTE_CHANGES`].
 const SUCCEEDING_CALLS: &[u64] = &[
     nr::FSYNC,
     nr::FDATASYNC,
@@ -65,7 +66,8 @@ const SUCCEEDING_CALLS: &[u64] = &[
     nr::SETPGID,
 ];
 
-/// Calls that concern this process alone and are made as they stand; the sandbox has the last word.
+/// Calls that concern only this process and are made as they stand; the sandbox may still refuse
+/// them.
 const NATIVE_CALLS: &[u64] = &[
     nr::BRK,
     nr::UNAME,
@@ -103,7 +105,7 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> CallAnswer {
             Ok(target_pid.into())
         }
         nr::GETPPID => Ok(session::get().map_or(1, |s| s.config.supervisor_pid.into())),
-        // Not a terminal, and no other device either.
+        // Neither a terminal nor another device.
         nr::IOCTL => Ok(sys::fail(sys::ENOTTY)),
         nr::GETXATTR | nr::LGETXATTR | nr::FGETXATTR => Ok(sys::fail(sys::ENODATA)),
         nr::LISTXATTR | nr::LLISTXATTR | nr::FLISTXATTR => Ok(0),
@@ -116,7 +118,7 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> CallAnswer {
     }
 }
 
-/// A runner has one thread: waking finds nobody, waiting would be for ever.
+/// futex(2): a runner has one thread, so there is no thread to wake, and waiting would be for ever.
 fn futex(operation: u32) -> CallAnswer {
     match operation & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME) {
         k::FUTEX_WAKE => Ok(0),
@@ -124,7 +126,7 @@ fn futex(operation: u32) -> CallAnswer {
     }
 }
 
-/// The program's memory is its own; the agent's, and what is shared, is not its to change.
+/// Changes the program's memory. That of the agent, and shared memory, must stay.
 fn change_memory(call: &Call) -> CallAnswer {
     let [at, len, ..] = call.args;
     match session::get() {
@@ -133,7 +135,7 @@ fn change_memory(call: &Call) -> CallAnswer {
             mapped_pages::forget(at, len);
             Ok(call.perform())
         }
-        // What comes as it is used is accessible as it comes, and has no contents to be given back.
+        // Lazy memory becomes accessible as it is brought, and has no contents to drop.
         _ if mapped_pages::overlap(at, len) => {
             if call.nr == nr::MPROTECT && call.args[2] & u64::from(k::PROT_WRITE) != 0 {
                 mapped_pages::allow_stores(at, len);

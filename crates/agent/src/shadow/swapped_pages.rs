@@ -1,8 +1,8 @@
-//! Pages of the target that are swapped out, as a runner touches them: no fault of a runner waits for them.
+//! Swapped-out pages of the target in a runner: no fault of a runner waits for them.
 //!
-//! Whether a page is in memory the target's `/proc/self/pagemap` tells (proc_pid_pagemap(5)). One that is not is hinted
-//! ([`swap`]), and zeros stand in for it: the kernel's page of zeros, which takes no memory until something is stored
-//! there.
+//! The target's `/proc/self/pagemap` tells whether a page is in memory (proc_pid_pagemap(5)). A
+//! page that is not is hinted ([`swapped_memory`]), and zeros stand in for it. They come from the
+//! kernel's zero page, which takes no memory until the runner stores there.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,17 +16,18 @@ use super::shadow_descriptors::{Backing, Descriptor};
 use crate::hint_sender::Hint;
 use crate::sys::{self, Fd};
 
-/// Pages that are asked about at a time: what the kernel reads ahead of swap.
+/// Pages per query: what the kernel reads ahead of swap.
 const PAGES_PER_LOOK: usize = 8;
 
-/// Which of the pages around one are swapped out.
+/// Swapped-out pages around an address.
 pub(super) struct SwappedPages {
     first: u64,
     swapped: [bool; PAGES_PER_LOOK],
 }
 
 impl SwappedPages {
-    /// Of the pages around `page`, as the descriptor `pagemap` tells. (If it does not, none.)
+    /// Queries the pages around `page` through the descriptor `pagemap`. If that fails, none counts
+    /// as swapped out.
     pub(super) fn around(pagemap: Fd, page: u64) -> Self {
         let first = page - page % (PAGES_PER_LOOK as u64 * PAGE_BYTES);
         let mut entries = [0; PAGES_PER_LOOK * ENTRY_BYTES];
@@ -40,17 +41,17 @@ impl SwappedPages {
         SwappedPages { first, swapped }
     }
 
-    /// `page`, which is one of them, is swapped out.
+    /// True if `page`, one of them, is swapped out.
     pub(super) fn contains(&self, page: u64) -> bool {
         let n = page.wrapping_sub(self.first) / PAGE_BYTES;
         self.swapped.get(n as usize).copied().unwrap_or(false)
     }
 }
 
-/// The program, whose stack pointer is `stack`, has touched `page`, which is swapped out and can be touched now:
-/// it is hinted. `None`: the run ends.
+/// Hints `page`, which the program has touched with its stack pointer at `stack`. It is swapped
+/// out, and accessible now. Returns `None` if the run must end.
 pub(super) fn hint_swapped_page(page: u64, stack: u64) -> Option<()> {
-    // (What a call names is missed without a word: its answer is under way.)
+    // Pages that a call names are not hinted: the answer is under way.
     if IS_ANSWERING.load(Relaxed) {
         return Some(());
     }
@@ -60,7 +61,7 @@ pub(super) fn hint_swapped_page(page: u64, stack: u64) -> Option<()> {
     runner.hint_memory_page(page)
 }
 
-/// The run is about to have `len` bytes more of its own, and perhaps others no more.
+/// Counts `len` more bytes of copies, which may drop others.
 pub(super) fn count_copied(len: u64) -> Option<()> {
     if IS_ANSWERING.load(Relaxed) {
         return Some(());

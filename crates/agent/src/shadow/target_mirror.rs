@@ -1,11 +1,14 @@
-//! Memory that a shadow has not inherited from its target ([`uninherited_memory`]): it is fetched as it is touched.
+//! Memory that a shadow has not inherited from its target ([`uninherited_memory`]): it is fetched
+//! when it is touched.
 //!
-//! A fetch brings [`UNIT_BYTES`], aligned, from the target as it is then: through a descriptor of the target's
-//! `/proc/self/mem`, which Landlock lets a shadow read as it was opened before. What runs have touched and the target changes is fetched
-//! at the sync, in one go, so that all runs of a sync see it as it was then ([`runahead_abi::touched_blocks`]).
+//! A fetch copies an aligned unit of [`UNIT_BYTES`] from the target as it is at that time. It uses
+//! a descriptor of the target's `/proc/self/mem`, which Landlock lets a shadow read as it was
+//! opened before. Units that runs have touched and the target changes are fetched at the sync, in
+//! one go, so that all runs of a sync see them as they were then
+//! ([`runahead_abi::touched_blocks`]).
 //!
-//! The kernel's own accesses do not wait for a fault handler: what a call names is touched before it is answered
-//! ([`touch_arguments`]).
+//! The kernel's own accesses do not run a fault handler, so the arguments of a call are touched
+//! before it is answered ([`touch_arguments`]).
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,16 +26,17 @@ pub(super) const UNIT_BYTES: u64 = 8 << 10;
 /// Bytes that become accessible at a time.
 const EXTENT_BYTES: u64 = 128 << 10;
 
-/// There is memory of this kind.
+/// True if there is memory of this kind.
 static HAS_REGIONS: AtomicBool = AtomicBool::new(false);
 
-/// Lays out what was not inherited. In a template, once.
+/// Makes uninherited memory lazy. Called in a template, once.
 pub(super) fn make_uninherited_lazy() -> sys::Result<()> {
     // SAFETY: as above.
     let ((list, from), regions) =
         unsafe { (uninherited_memory::of_shadow(), lazy_regions::of_this_shadow()) };
     for &(at, end) in list {
-        // SAFETY: nothing is there: a place that the fork has left out. (Where something is, the shadow ends.)
+        // SAFETY: nothing is mapped there, as the fork left it out. If something is, the shadow
+        // ends.
         unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
         regions.add(LazyRegion { at, end, source: ContentSource::Target(from) })?;
         HAS_REGIONS.store(true, Relaxed);
@@ -40,33 +44,33 @@ pub(super) fn make_uninherited_lazy() -> sys::Result<()> {
     Ok(())
 }
 
-/// A piece that was fetched.
+/// A fetched unit.
 pub(super) struct FetchedUnit {
     pub at: u64,
     pub len: u64,
 }
 
-/// What was brought.
+/// Result of a fault.
 pub(super) enum Brought {
-    /// From the target.
+    /// A unit from the target.
     Unit(FetchedUnit),
-    /// Pages that are swapped out, and that something stands in for, or less than a whole unit.
+    /// Swapped-out pages that zeros stand in for, or less than a whole unit.
     Other,
 }
 
-/// The unit around `at`.
+/// Unit around `at`.
 fn unit_around(region: &LazyRegion, at: u64) -> FetchedUnit {
     let start = (at - at % UNIT_BYTES).max(region.at);
     let end = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end);
     FetchedUnit { at: start, len: end - start }
 }
 
-/// Brings what lies around `at` from the target, of which all is in memory.
+/// Brings the unit around `at` from a target whose memory is all present.
 pub(super) fn bring_unit(region: &LazyRegion, from: TargetMemory, at: u64) -> Option<FetchedUnit> {
     fetch(region, from.memory, unit_around(region, at))
 }
 
-/// Brings what lies around the fault: from the target, if it is in memory there.
+/// Brings the unit around the fault from the target, if it is in memory there.
 pub(super) fn bring_from_target(
     region: &LazyRegion,
     from: TargetMemory,
@@ -105,15 +109,15 @@ fn fetch(region: &LazyRegion, memory: Fd, unit: FetchedUnit) -> Option<FetchedUn
         Some(sys::pread(memory, to, at))
     };
     if fetch()? == Err(Errno(sys::EFAULT)) {
-        // Nothing around it has been accessible yet.
+        // No memory around it has been accessible yet.
         guard_pages::guard_extent(region, at, EXTENT_BYTES)?;
         let _ = fetch()?;
     }
-    // (What the target has unmapped meanwhile is missing, and reads as zeros.)
+    // Memory that the target has unmapped meanwhile reads as zeros.
     Some(unit)
 }
 
-/// Touches what the arguments of a call point to, so that the kernel finds it: the first pages of each.
+/// Touches the first pages that the arguments of a call point to, so that the kernel finds them.
 pub(super) fn touch_arguments(args: &[u64; 6]) {
     if !HAS_REGIONS.load(Relaxed) {
         return;

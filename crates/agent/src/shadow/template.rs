@@ -1,12 +1,14 @@
-//! From a fork of the target to a process that makes runners.
+//! The template: turns a fork of the target into a process that makes runners.
 //!
-//! In this order: it takes the program's signal handlers away, leaves the target's process group, gives up
-//! every descriptor but read-only copies of files and directories, tells the target so (a pipe's
-//! reader must not wait for us), gives up shared memory, and sandboxes itself. Then it forks a
-//! runner for each run that is asked for, one at a time, and never executes the program's code
-//! itself. It is nobody's child, and ends when it sees that target or supervisor have ended;
-//! its runner, the kernel ends with it. The template itself runs as the target does, and hardly ever;
-//! runners run when nothing else wants to.
+//! In this order it takes the program's signal handlers away, leaves the target's process group,
+//! and gives up every descriptor but read-only copies of files and directories. It then tells the
+//! target so (a pipe's reader must not wait for a shadow), gives up shared memory, and sandboxes
+//! itself. Then it forks a runner for each run that is asked for, one at a time, and never executes
+//! the program's code itself.
+//!
+//! The template has no parent that waits for it. It ends when the target or the supervisor has
+//! ended, and the kernel ends its runner with it. It is scheduled as the target is, and hardly ever
+//! runs; runners run when a processor is idle.
 //!
 //! Invariant: a failure anywhere ends the process before a runner exists.
 
@@ -24,16 +26,17 @@ use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
-/// How long a template that has nothing to do does not look at who is alive, in microseconds.
+/// Interval in which an idle template checks who is alive, in microseconds.
 const IDLE_CHECK_US: u64 = 100_000;
-/// How long a template whose runner is at work does not look at who is alive, in microseconds: first and longest.
+/// Interval in which a template with a runner checks who is alive, in microseconds: first and
+/// longest.
 const RUN_CHECK_US: (u64, u64) = (1_000, 4_000);
 
-/// A template's memory of itself.
+/// State of a template.
 struct Template {
     shared: &'static Shared,
     sync: u32,
-    /// pidfd_open(2) of those for whom it is there: see `open_watched`.
+    /// pidfds of the processes that the template serves (`open_watched`).
     watched: WatchedProcesses,
 }
 
@@ -45,7 +48,7 @@ struct RunnerProcess {
     pidfd: Fd,
 }
 
-/// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
+/// Makes this new process, whose program has its stack pointer at `stack`, a template. Returns only
 /// in runners.
 pub(crate) fn become_template(session: &'static Session, sync: u32, run: u32, stack: u64) {
     shadow_lifetime::mark_shadow();
@@ -79,13 +82,14 @@ pub(crate) fn become_template(session: &'static Session, sync: u32, run: u32, st
     }
 }
 
-/// Why there is no run: it could not be confined, or those that it was for have ended meanwhile.
+/// Reason why a run did not start: it could not be confined, or the processes that it serves have
+/// ended.
 fn failed_start(errno: sys::Errno) -> RunEnd {
     if errno == sys::Errno(sys::ESRCH) { RunEnd::Superseded } else { RunEnd::Unsafe }
 }
 
 impl Template {
-    /// Until the run has ended. Ends it, and this process, when nobody wants it any more.
+    /// Waits until the run has ended. Ends it, and this process, once it is not wanted any more.
     fn watch_runner(&self, run: u32, child: &RunnerProcess) {
         let control = &self.shared.control;
         let mut patience = RUN_CHECK_US.0;
@@ -97,7 +101,7 @@ impl Template {
             let seen = control.run_request.load(Acquire);
             let wanted = self.is_wanted();
             if !wanted || seen != run {
-                // To die, too, takes a processor.
+                // Dying takes a processor too.
                 let _ = shadow_lifetime::set_scheduler(child.pid, k::SCHED_NORMAL);
                 let _ = sys::kill_by_pidfd(child.pidfd);
             }
@@ -105,7 +109,8 @@ impl Template {
                 self.collect(run, child);
                 self.end_template();
             }
-            // Who lets us go waits for us, and who has ended says so; a crash is found when this is over.
+            // A process that supersedes this one, or has ended, wakes this wait. A crash of the
+            // runner is found when the wait is over.
             if !ends {
                 let _ = sys::futex_wait(&control.run_request, seen, Some(patience));
                 patience = (patience * 2).min(RUN_CHECK_US.1);
@@ -114,14 +119,14 @@ impl Template {
         self.collect(run, child);
     }
 
-    /// The runner has said how it ended, and is about to.
+    /// True if the runner has published how it ended, and is about to end.
     fn has_said_its_end(&self, run: u32) -> bool {
         let status = self.shared.run(run);
         let end = RunEnd::from_raw(status.end.load(Acquire));
         status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused)
     }
 
-    /// Collects a runner, and says how it ended if it has not said so itself.
+    /// Collects a runner, and publishes its end if the runner has not.
     fn collect(&self, run: u32, child: &RunnerProcess) {
         let cpu = sys::collect(child.pid).unwrap_or(0);
         let _ = sys::close(child.pidfd);
@@ -148,7 +153,7 @@ impl Template {
         }
     }
 
-    /// This sync is the newest, and those that it is for are alive.
+    /// True if this sync is the newest and the processes that it serves are alive.
     fn is_wanted(&self) -> bool {
         self.shared.control.sync.load(Relaxed) == self.sync
             && !self.watched.iter().any(|&fd| sys::is_readable_within(fd, 0))
@@ -161,7 +166,7 @@ impl Template {
     }
 }
 
-/// What is to be watched: see [`Template`].
+/// Prepares this process. Returns the processes to watch.
 fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<WatchedProcesses> {
     let control = &session.shared().control;
     plane::patch::enable(false);
@@ -188,7 +193,7 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Watc
     Ok(others)
 }
 
-/// The supervisor, the process beside it in which its threads are, if there is one, and the target.
+/// Opens pidfds of the supervisor, its I/O process if there is one, and the target.
 fn open_watched(session: &Session) -> sys::Result<WatchedProcesses> {
     let supervisor = session.config.supervisor_pid;
     let beside = session.io_process_pid().unwrap_or(supervisor);
@@ -200,8 +205,8 @@ fn open_watched(session: &Session) -> sys::Result<WatchedProcesses> {
     Ok(opened)
 }
 
-/// The program's handlers are not for what happens here: faults come to us, and
-/// everything else waits.
+/// Takes the program's signal handlers away: faults come to the agent, and everything else is
+/// blocked.
 fn prepare_signals() -> sys::Result<()> {
     let mut blocked = !(1u64 << (k::SIGSYS - 1));
     for signal in runner_faults::FAULT_SIGNALS {
@@ -218,23 +223,24 @@ fn prepare_signals() -> sys::Result<()> {
     Ok(())
 }
 
-/// Signals for the target's process group are not for us.
+/// Leaves the process group of the target, whose signals are not for the shadow.
 ///
-/// It stays in the target's session: a new one would be an autogroup of its own (sched(7)), which shares processors
-/// evenly with all others, however idle what runs in it is. (Its weight could be set; but then a template would
-/// be slow to let go of what it holds when the machine is busy.)
+/// It stays in the target's session. A new session would be an autogroup of its own (sched(7)),
+/// which shares processors evenly with all others, even if only idle-class processes run in it. Its
+/// weight could be set, but then a template would be slow to give up what it holds when the machine
+/// is busy.
 fn leave_group() -> sys::Result<()> {
     // SAFETY: concerns this process only.
     sys::check(unsafe { sys::raw(nr::SETPGID, [0; 6]) }).map(|_| ())
 }
 
-/// Where memory is short, this process and its runners are to be killed, and not the program.
+/// Makes the kernel kill this process and its runners, and not the program, where memory is short.
 fn prefer_oom_kill() {
     const WORST: &[u8] = b"1000";
     write_file(c"/proc/self/oom_score_adj", WORST);
 }
 
-/// Sets something of this process; not being able to costs just that.
+/// Writes a setting of this process; a failure has no other consequence.
 fn write_file(path: &core::ffi::CStr, value: &[u8]) {
     let path = path.as_ptr() as u64;
     if let Ok(fd) = sys::openat2(k::AT_FDCWD, path, k::O_WRONLY | k::O_CLOEXEC, 0, 0) {

@@ -1,14 +1,14 @@
-//! Shared memory is given up: what a shadow stores must reach nobody.
+//! Replaces shared memory: a shadow's stores must reach no other process.
 //!
-//! Every shared mapping but our own becomes private memory with the same contents: small ones at once,
-//! large ones as they are used ([`runner_faults`]). Where the kernel cannot keep us from a mapping that was moved,
-//! all are copied, up to a limit; beyond it the memory cannot be touched any more, and a shadow that tries
-//! ends. Read-only ones go, too, since their protection could be changed back. Of devices nothing is copied: to
-//! read their registers may do anything.
+//! Every shared mapping but the agent's becomes private memory with the same contents: small ones
+//! at once, large ones as they are used ([`runner_faults`]). Where the kernel cannot seal a mapping
+//! that was moved, all are copied, up to a limit. Memory beyond it becomes inaccessible, and a
+//! shadow that touches it ends. Read-only mappings are replaced too, as their protection could be
+//! changed back. Devices are not copied: reading their registers may have any effect.
 //!
-//! What the program has mapped of large files comes as it is touched, shared or not ([`mapped_pages`]).
+//! Large mapped files become lazy, shared or not ([`mapped_pages`]).
 //!
-//! On the way the program's code and stack are noted, for [`super::return_hooks`].
+//! The program's code and stack are noted on the way, for [`super::return_hooks`].
 
 use linux_raw_sys::general as k;
 
@@ -19,30 +19,30 @@ use crate::process_maps::{self, Mapping};
 use crate::sys::{self, Errno};
 use crate::thread_owned::Owned;
 
-/// Bytes of shared memory copied for one shadow.
+/// Most bytes of shared memory copied for one shadow.
 const COPY_BYTES_MAX: u64 = 64 << 20;
-/// Mappings found at most; a process with more has no shadow.
+/// Most mappings that are replaced; a process with more has no shadow.
 const MAPPINGS_MAX: usize = 256;
 
-/// Executable mappings that are noted at most; the rest is as if it were data.
+/// Most executable mappings that are noted; others count as data.
 const CODE_MAPPINGS_MAX: usize = 128;
 
-/// Where the program's code lies, and the stack of the thread that is shadowed.
+/// Bounds of the program's code, and of the stack of the shadowed thread.
 pub(super) struct CodeAndStack {
     code: [(u64, u64); CODE_MAPPINGS_MAX],
     count: usize,
-    /// First address, and the one behind the last.
+    /// First address and end.
     pub stack: (u64, u64),
 }
 
-// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+// SAFETY: zeroes, like all of it; placed at the end of the image so that small statics share pages.
 #[unsafe(link_section = ".bss.large")]
 static CODE_AND_STACK: Owned<CodeAndStack> =
     Owned::new(CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) });
 
 impl CodeAndStack {
     fn note(&mut self, mapping: &Mapping, stack: u64) {
-        // (Above the stack, too: a thread's lies below the libraries.)
+        // Code above the stack counts too: a thread's stack lies below the libraries.
         if mapping.executable && mapping.readable && self.count < CODE_MAPPINGS_MAX {
             self.code[self.count] = (mapping.start, mapping.end);
             self.count += 1;
@@ -52,7 +52,8 @@ impl CodeAndStack {
         }
     }
 
-    /// Start of the code that `at` lies in. (The kernel lists mappings by address.)
+    /// Start of the code that contains `at`. The list is sorted, as the kernel lists mappings by
+    /// address.
     pub(super) fn code_around(&self, at: u64) -> Option<u64> {
         let code = &self.code[..self.count];
         // Most words of a stack are numbers and addresses of data.
@@ -65,33 +66,33 @@ impl CodeAndStack {
     }
 }
 
-/// What [`give_up_shared`] has noted.
+/// Code and stack that [`give_up_shared`] has noted.
 ///
-/// # Safety
-/// In a shadow, after it; with no other reference to it in use.
+/// # Safety In a shadow, after it; with no other reference to it in use.
 pub(super) unsafe fn code_and_stack() -> &'static CodeAndStack {
     // SAFETY: passed on to the caller.
     unsafe { code_and_stack_mut() }
 }
 
-/// # Safety
-/// As for [`code_and_stack`].
+/// Mutable access to them.
+///
+/// # Safety As for [`code_and_stack`].
 unsafe fn code_and_stack_mut() -> &'static mut CodeAndStack {
     // SAFETY: passed on to the caller.
     unsafe { CODE_AND_STACK.get() }
 }
 
-/// A mapping that does not stay as it is.
+/// A mapping that is replaced.
 #[derive(Clone, Copy)]
 struct ReplacedMapping {
     mapping: Mapping,
-    /// A shared one is memory, and not a device.
+    /// True if a shared mapping is memory, and not a device.
     is_memory: bool,
-    /// A file whose pages are to come as they are touched: its name.
+    /// Stored name of a file whose mapping becomes lazy.
     file: Option<(u32, u32)>,
 }
 
-/// Finds the mappings that are shared, or of files that no loader has mapped; and notes code and stack.
+/// Finds mappings that are shared, or of files that no loader has mapped. Notes code and stack.
 fn find_mappings(stack: u64, found: &mut [ReplacedMapping; MAPPINGS_MAX]) -> sys::Result<usize> {
     // SAFETY: the one thread of a new process.
     let (places, regions) = unsafe { (code_and_stack_mut(), lazy_regions::of_this_shadow()) };
@@ -121,7 +122,7 @@ fn find_mappings(stack: u64, found: &mut [ReplacedMapping; MAPPINGS_MAX]) -> sys
     Ok(count)
 }
 
-/// Replaces every shared mapping except the one at `ours`, and what is mapped of large files, in a process whose program has
+/// Replaces every shared mapping except the one at `ours`, and large mapped files. The program has
 /// its stack pointer at `stack`.
 pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     let none = ReplacedMapping { mapping: Mapping::default(), is_memory: false, file: None };
@@ -159,7 +160,8 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     Ok(())
 }
 
-/// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
+/// True if a shared mapping of this name is memory. `/dev/zero` is the name of anonymous shared
+/// memory.
 fn is_memory_name(name: &[u8]) -> bool {
     const MEMORY: [&[u8]; 3] = [b"/dev/zero", b"/dev/shm/", b"/dev/hugepages/"];
     const OTHERS: [&[u8]; 4] = [b"/dev/", b"/sys/", b"/proc/", b"/dmabuf"];

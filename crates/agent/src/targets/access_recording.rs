@@ -1,12 +1,14 @@
-//! Telling the supervisor what this process reads, each thing once, for the memory of earlier runs.
+//! Reports to the supervisor what this process reads, each object once, for the records of earlier
+//! runs.
 //!
-//! Only where the session asks for it (`abi::config::record_access`). It costs a message for each thing that is
-//! read for the first time, and the process joins the session for it before it has stalled. The hint
-//! log remembers what has been told, by keys of their own: an entry that was pushed out costs a
-//! message, which the supervisor finds to be no news.
+//! It is active only where the session asks for it (`abi::agent_config::tell`). Each object costs a
+//! message when it is read first, and the process joins the session for it before it has stalled.
+//! The hint log remembers what has been reported, under separate keys. An evicted entry costs one
+//! more message, which the supervisor recognizes as known.
 //!
-//! Invariant: the target waits for nobody but where all is to be told, and then not longer than
-//! [`ROOM_PATIENCE_US`] before it goes on and counts what it could not tell; nor again before there is room.
+//! Invariant: the target waits only where everything is to be reported, and at most
+//! [`ROOM_PATIENCE_US`]. It then goes on and counts what it could not report. It does not wait
+//! again before there is room.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -26,15 +28,15 @@ use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
-/// Where not all is to be told, a process has to make so many accesses before it joins for it: most are
-/// short, and to join costs some tenths of a millisecond.
+/// Accesses before a process joins in order to record them, where not everything is to be reported.
+/// Most processes are short, and joining costs some tenths of a millisecond.
 const ACCESSES_BEFORE_JOIN: u32 = 64;
-/// How long room for a record is waited for, in microseconds, and how often it is looked for.
+/// Longest wait for room in the ring, and the interval between two checks, in microseconds.
 const ROOM_PATIENCE_US: u64 = 100_000;
 const ROOM_CHECK_US: u64 = 100;
 
 impl Target {
-    /// Accesses are to be told.
+    /// True if the session wants accesses recorded now.
     pub(super) fn records_accesses(&self, session: &Session) -> bool {
         match session.config.tell {
             tell::NOTHING => false,
@@ -43,7 +45,8 @@ impl Target {
         }
     }
 
-    /// Before something is told. False: it is not to be, or cannot.
+    /// Joins the session if that is worth it. Returns false if the access need not, or cannot, be
+    /// recorded.
     fn may_record(&self, session: &'static Session) -> bool {
         if !self.records_accesses(session) {
             return false;
@@ -59,7 +62,7 @@ impl Target {
         session.is_joined()
     }
 
-    /// Something was opened by `path`, which the kernel has read.
+    /// Records an open of `path`, which the kernel has read.
     pub(super) fn record_open(&self, session: &'static Session, call: &Call, dir: Fd, path: &[u8]) {
         let flags = match call.nr {
             nr::OPEN => call.args[1],
@@ -70,7 +73,7 @@ impl Target {
         self.record_name(session, (dir, path), HintKind::Lookup, nofollow);
     }
 
-    /// A name was looked up, or a link read, by a call that has read its path.
+    /// Records a lookup or readlink whose path the kernel has read.
     pub(super) fn record_lookup(
         &self,
         session: &'static Session,
@@ -86,8 +89,8 @@ impl Target {
         self.record_name(session, named, kind, flags);
     }
 
-    /// A program is about to be executed. (A thread that is `lent` cannot join: it is another process,
-    /// whose memory is its parent's.)
+    /// Records the exec of a program. A vfork child (`lent`) cannot join: it is another process
+    /// that uses its parent's memory.
     pub(super) fn record_exec(&self, session: &'static Session, dir: Fd, path: &[u8], lent: bool) {
         if !lent || session.is_joined() {
             self.record_name(session, (dir, path), HintKind::Program, 0);
@@ -117,7 +120,7 @@ impl Target {
         self.record_access(session, whole.map(|len| &text[..len]), (kind, object, flags), (0, 0));
     }
 
-    /// The entries of the directory `fd` were read.
+    /// Records that the entries of the directory `fd` were read.
     pub(super) fn record_listing(&self, session: &'static Session, fd: Fd) {
         if !self.may_record(session) {
             return;
@@ -128,7 +131,7 @@ impl Target {
         }
     }
 
-    /// `len` bytes of `fd` were read, or, if the `flags` say so, mapped.
+    /// Records that `len` bytes of `fd` were read, or mapped if the `flags` say so.
     pub(super) fn record_data(
         &self,
         session: &'static Session,
@@ -151,7 +154,7 @@ impl Target {
         }
     }
 
-    /// A transfer that is made as it stands; the offset is where `offset_at` points to, if anywhere.
+    /// Records a transfer that is made as it stands. `offset_at` points to its offset, or is null.
     pub(super) fn record_transfer(
         &self,
         session: &'static Session,
@@ -170,7 +173,8 @@ impl Target {
         }
     }
 
-    /// A vectored read that is made as it stands. How much it reads is not looked at.
+    /// Records a vectored read that is made as it stands, as one block: its length is not
+    /// determined.
     pub(super) fn record_vector_read(
         &self,
         session: &'static Session,
@@ -197,7 +201,7 @@ impl Target {
         self.record_access(session, len.map(|len| &text[..len]), what, range);
     }
 
-    /// What has no name that can be opened again is not told.
+    /// Sends the record of an access. An object without a name that can be opened again is skipped.
     fn record_access(
         &self,
         session: &'static Session,
@@ -210,7 +214,8 @@ impl Target {
         let hint = Hint { kind, object, offset, length, flags, path };
         let shared = session.shared();
         let position = shared.control.accesses.load(Relaxed);
-        // A handler that ran while the ring is held, and did not come back, would keep it for ever.
+        // A signal handler that runs while the ring is held and never returns would keep it locked
+        // for ever.
         let mask = signal_block::begin();
         let put = || {
             self.ring_lock.try_with(|()| hint_sender::send(shared, 0, position, &hint))
@@ -218,7 +223,8 @@ impl Target {
         };
         let mut sent = put();
         if session.config.tell == tell::ALL {
-            // By the clock: where many want a processor, a nap takes milliseconds.
+            // The limit goes by the clock: where processors are contended, a nap takes
+            // milliseconds.
             let give_up_at = ticks() + ROOM_PATIENCE_US * session.config.ticks_per_us;
             while !sent && ticks() < give_up_at && !self.recording_falls_behind.load(Relaxed) {
                 sys::sleep_us(ROOM_CHECK_US);
@@ -235,12 +241,12 @@ impl Target {
     }
 }
 
-/// Whether `key` was not told yet; from now on it was.
+/// Marks `key` as recorded. Returns true if it was not yet.
 fn mark_recorded(session: &Session, key: Identity) -> bool {
     let log = &session.shared().log;
     let news = log.state(key) == HintState::Absent;
     if news {
-        // Of all entries these are the first to give way.
+        // Entries that are done are the first to be evicted.
         log.done_by_target(key);
     }
     news

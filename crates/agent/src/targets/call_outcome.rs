@@ -1,21 +1,21 @@
-//! What becomes of a call, and what a call waits for.
+//! Outcome of a call, and the description of a wait.
 
 use runahead_abi::{HintKind, Piece};
 
 use crate::hint_sender::Hint;
 use crate::sys::Fd;
 
-/// What became of a call.
+/// How the policy has handled a call.
 pub(super) enum Outcome {
-    /// The call is to be made as it stands.
+    /// The caller makes the call as it stands.
     Native,
-    /// Result of the call.
+    /// Result of the call, which has been made.
     Answer(i64),
-    /// This is the shadow, and the call is still to be answered.
+    /// This process is now the shadow, and the call is still to be answered.
     InShadow,
 }
 
-/// Which process returns from a sync.
+/// Process that returns from a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SyncSide {
     /// The target, which goes on to wait for its data.
@@ -24,20 +24,22 @@ pub(super) enum SyncSide {
     Shadow,
 }
 
-/// A wait for something that the log may know some of.
+/// A wait for an object that the hint log may know.
 pub(super) struct Stall<'a> {
-    /// What the log calls it.
+    /// Key of the object in the hint log.
     pub piece: Piece,
     pub hint: Hint<'a>,
-    /// Where in a file the wait begins.
+    /// File offset at which the wait begins, in bytes.
     pub wait_offset: u64,
-    /// The object's name is `path` seen from `dir`; empty: the object is `dir` itself.
+    /// Directory or object: the object's name is `path` seen from `dir`; if `path` is empty it is
+    /// `dir` itself.
     pub dir: Fd,
     pub path: &'a [u8],
 }
 
 impl Stall<'_> {
-    /// What the log is to know of what is asked for, which may be more than is waited for.
+    /// Piece to enter into the hint log for the I/O that is demanded, which may be more than the
+    /// call waits for.
     pub(super) fn demanded_piece(&self, offset: u64, length: u64) -> Piece {
         let Hint { kind, object, .. } = self.hint;
         if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }

@@ -1,15 +1,16 @@
-//! What a process that rests ([`super::stall_probing`]) leaves unseen.
+//! Call sampling: the calls that a process leaves unseen while nothing stalls
+//! ([`super::stall_probing`]).
 
 use super::Target;
 use crate::plane::{self, Call, sample_counter};
 use crate::sys::nr;
 
-/// Calls of which it sees samples while nothing stalls. What they change of what we remember are
-/// - offsets, which are asked for after a rest ([`Target::read_offset`]);
-/// - kinds, which are asked for anew ([`Target::wake`]);
-/// - names of duplicates, which are wrong until something else is opened in their places: a hint or two
-///   may be lost;
-/// - counts: a sample stands for those that were not seen ([`Target::count`]).
+/// Calls that are sampled while nothing stalls. Unseen calls change remembered state:
+/// - offsets, which are asked for again after sampling ([`Target::read_offset`]);
+/// - file kinds, which are asked for again ([`Target::leave_sampling`]);
+/// - names of duplicates, which are wrong until the number is opened again: a hint or two may be
+///   lost;
+/// - counts: a sample stands for the calls that were not seen ([`Target::count_access`]).
 pub(super) const SAMPLED_CALLS: &[u64] = &[
     nr::READ,
     nr::PREAD64,
@@ -33,17 +34,18 @@ pub(super) const SAMPLED_CALLS: &[u64] = &[
     nr::DUP3,
 ];
 
-/// Samples of calls of that number are enough.
+/// True if samples of calls of that number are enough.
 pub(crate) fn may_be_sampled(number: u64) -> bool {
     SAMPLED_CALLS.contains(&number)
 }
 
-/// Calls of that number are sampled now: by the plane, or, where another policy wants to see all of them, by that ([`skip_unsampled`]).
+/// True if calls of that number are being sampled: by the plane, or, where another policy needs all
+/// calls, by that policy ([`skip_unsampled`]).
 pub(super) fn is_sampled(number: u64) -> bool {
     plane::is_sampled(number) || super::is_consulted_by_other_policy() && may_be_sampled(number)
 }
 
-/// Whether the policy that sees this call need not ask this one about it, as if it had gone by unseen.
+/// Counts a call as skipped and returns true if the policy that sees it need not consult this one.
 pub(crate) fn skip_unsampled(call: &Call) -> bool {
     let here = sample_counter::of_stack(call.stack);
     let lets = here.left() > 0 && may_be_sampled(call.nr);
@@ -54,8 +56,7 @@ pub(crate) fn skip_unsampled(call: &Call) -> bool {
 }
 
 impl Target {
-    /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
-    /// to be seen.
+    /// Decides how many of the thread's next calls go by unseen, after a call that was seen.
     pub(super) fn schedule_next_sample(&self, call: &Call) {
         let here = sample_counter::of_stack(call.stack);
         let sampled = is_sampled(call.nr);

@@ -1,9 +1,9 @@
 //! Parents that wait for children that stall.
 //!
-//! A shell reads little itself: it is the programs that it starts that come from storage, each only
-//! when the one before it has ended. Their parent may run ahead while it waits for them, and does
-//! if it hears that they stall, and somebody has waited of late: a child that executes a file that
-//! is not in memory says so on a page that it shares with its parent.
+//! A shell reads little itself. The programs that it starts come from storage, each only when the
+//! one before it has ended. Their parent can run ahead while it waits for them. It does so if they
+//! report stalls and some process has waited for storage of late. A child that executes a file that
+//! is not in memory counts it on a page that it shares with its parent.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -18,22 +18,22 @@ use crate::session::Session;
 use crate::shadow::runner_children::TARGET_CHILDREN;
 use crate::sys::{self, AT_FDCWD, nr};
 
-/// Written by children, read by their parent.
+/// Counts of executed programs, written by children and read by their parent.
 #[repr(C)]
 struct ExecCounts {
-    /// Programs executed that were not in memory.
+    /// Executed programs that were not in memory.
     cold: AtomicU32,
-    /// Programs executed that were in memory.
+    /// Executed programs that were in memory.
     warm: AtomicU32,
 }
 
-/// See the module's text.
+/// Stalls of child processes, as reported on shared pages.
 pub(crate) struct ChildStalls {
-    /// Where this process hears of its children; null before the first.
+    /// Page on which this process's children report; null before the first child.
     from_children: AtomicPtr<ExecCounts>,
-    /// Where this process's parent hears of it, if that is known to us.
+    /// Page on which this process reports to its parent; null if the parent has none.
     to_parent: AtomicPtr<ExecCounts>,
-    /// What was known of `cold` at the last sync that followed from it.
+    /// Value of `cold` at the last sync that it caused.
     synced_cold: AtomicU32,
 }
 
@@ -52,7 +52,7 @@ impl ChildStalls {
         unsafe { of.load(Relaxed).as_ref() }
     }
 
-    /// A child is about to be made. Without a page it does without.
+    /// Prepares the shared page before a child is made. Without a page the child does not report.
     pub(super) fn expect_child(&self) {
         if self.from_children.load(Relaxed).is_null()
             && let Ok(at) = address_space::map_family(size_of::<ExecCounts>() as u64)
@@ -63,13 +63,13 @@ impl ChildStalls {
                 .compare_exchange(core::ptr::null_mut(), new, Relaxed, Relaxed)
                 .is_err()
             {
-                // SAFETY: another thread's came first; nobody knows of this one.
+                // SAFETY: another thread's page was stored first; no reference to this one exists.
                 unsafe { address_space::give_back(at, size_of::<ExecCounts>() as u64) };
             }
         }
     }
 
-    /// This is the child.
+    /// Makes the inherited page the one for the parent, in a new child.
     pub(super) fn start_in_child(&self) {
         let parents = self.from_children.swap(core::ptr::null_mut(), Relaxed);
         let old = self.to_parent.swap(parents, Relaxed);
@@ -80,7 +80,7 @@ impl ChildStalls {
         self.synced_cold.store(0, Relaxed);
     }
 
-    /// A program is executed; `lent` if by a vfork child, which has its parent's memory.
+    /// Counts the exec of a program. `lent`: by a vfork child, which shares its parent's memory.
     pub(super) fn note_exec(&self, cold: bool, lent: bool) {
         if let Some(page) = Self::counts(if lent { &self.from_children } else { &self.to_parent }) {
             let count = if cold { &page.cold } else { &page.warm };
@@ -88,13 +88,13 @@ impl ChildStalls {
         }
     }
 
-    /// Programs that children have found in memory since this was last asked: what running ahead of
-    /// them is good for.
+    /// Takes the number of executed programs that were in memory since the last call: the gain from
+    /// running ahead of children.
     pub(super) fn take_warm_execs(&self) -> u64 {
         Self::counts(&self.from_children).map_or(0, |page| page.warm.swap(0, Relaxed).into())
     }
 
-    /// Children have stalled since this was last asked.
+    /// True if children have stalled since the last call.
     fn have_stalled(&self) -> bool {
         Self::counts(&self.from_children).is_some_and(|page| {
             let cold = page.cold.load(Relaxed);
@@ -102,7 +102,7 @@ impl ChildStalls {
         })
     }
 
-    /// Notes the children of this thread, for the shadow that it is about to make.
+    /// Stores the PIDs of this thread's children for the shadow that it is about to make.
     pub(super) fn note_children(&self) {
         // SAFETY: under the lock of syncs, so by one thread at a time.
         let (len, list) = unsafe { TARGET_CHILDREN.get() };
@@ -125,7 +125,7 @@ impl ChildStalls {
 }
 
 impl Target {
-    /// A call that waits for children, perhaps: a moment to run ahead.
+    /// Makes a sync before a call that may wait for children, if they have stalled.
     pub(super) fn wait_for_children(&self, session: &'static Session, call: &Call) -> Outcome {
         if !self.child_stalls.have_stalled() || !session.slow_devices().is_any_slow(ticks) {
             return Outcome::Native;
@@ -139,7 +139,8 @@ impl Target {
         Outcome::Native
     }
 
-    /// The program reads: if that is from a pipe, what children say of themselves is heard meanwhile.
+    /// Makes a sync before a read from a pipe, if children have stalled: the program waits for them
+    /// there.
     pub(super) fn read_from_children(&self, session: &'static Session, call: &Call) -> Outcome {
         let waits = !self.child_stalls.from_children.load(Relaxed).is_null()
             && matches!(call.nr, nr::READ)

@@ -1,5 +1,5 @@
-//! What the threads of a process do at a time: how many wait for storage is, by Little's law, what they have waited together by
-//! the time that has passed.
+//! Concurrency of a process's threads. By Little's law, the number of waiting threads is the time
+//! that all threads have waited, divided by the elapsed time.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -7,26 +7,27 @@ use runahead_abi::Control;
 
 use crate::sys;
 
-/// What the threads of a process do at a time.
+/// Concurrency of the threads of a process, or of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concurrency {
-    /// So many wait for storage at once.
+    /// Threads that wait for storage at the same time.
     pub waiting_threads: u32,
-    /// Processors that they keep busy, in 1,024ths of one; at most one.
+    /// Processor time in use, in 1,024ths of one processor; at most 1,024.
     pub busy_processors: u32,
 }
 
 impl Concurrency {
-    /// What the supervisor says of all processes of the session, and of the machine's processors.
+    /// Concurrency of the whole session, as published by the supervisor.
     pub(super) fn of_session(control: &Control) -> Self {
         let wait = control.session_waits.load(Relaxed);
         Concurrency { waiting_threads: wait, busy_processors: control.session_busy.load(Relaxed) }
     }
 
-    /// The process among `watched`.
+    /// Concurrency of this process, given that of all processes of the session.
     pub(super) fn combined_with(self, others: Self) -> Self {
         match others.waiting_threads > self.waiting_threads {
-            // What a process does by itself it does not do while it waits; what others do they do meanwhile.
+            // Our own processor time cannot overlap our waits; that of other processes can. Take
+            // the maximum.
             true => Concurrency {
                 waiting_threads: others.waiting_threads,
                 busy_processors: self.busy_processors.max(others.busy_processors),
@@ -36,25 +37,25 @@ impl Concurrency {
     }
 }
 
-/// Tells it from what is counted anyway.
+/// Measures concurrency from totals that are counted anyway.
 pub(super) struct ConcurrencyMeter {
-    /// At the last look.
+    /// Totals at the last sample.
     previous: ProcessTotals,
     latest: Concurrency,
 }
 
-/// All in ticks.
+/// Totals of a process, in ticks.
 #[derive(Clone, Copy)]
 struct ProcessTotals {
     at: u64,
-    /// What threads have waited for storage so far.
+    /// Time that all threads have waited for storage.
     waited: u64,
-    /// Processor time of the process so far.
+    /// Processor time of the process.
     used: u64,
 }
 
 impl ConcurrencyMeter {
-    /// How far looks are apart, in microseconds: some waits.
+    /// Interval between samples, in microseconds: the length of some waits.
     const INTERVAL_US: u64 = 20_000;
 
     pub(super) const fn new() -> Self {
@@ -65,7 +66,8 @@ impl ConcurrencyMeter {
         }
     }
 
-    /// At `at`, when threads have waited `waited` ticks together: a look, if it is time for one.
+    /// Takes a sample at `at`, when threads have waited `waited` ticks in total, if the interval
+    /// has passed.
     pub(super) fn sample(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
         if at.wrapping_sub(self.previous.at) >= Self::INTERVAL_US * ticks_per_us {
             let used = sys::cpu_us() * ticks_per_us;
@@ -73,7 +75,7 @@ impl ConcurrencyMeter {
         }
     }
 
-    /// As it was of late.
+    /// Concurrency at the last sample.
     pub(super) fn current(&self) -> Concurrency {
         self.latest
     }

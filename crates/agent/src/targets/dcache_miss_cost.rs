@@ -1,25 +1,26 @@
-//! What names take that the kernel does not know, on average.
+//! Mean cost of name lookups that miss the kernel's dentry cache.
 //!
-//! One that is asked for the first time may be answered from a directory that is in memory; nothing tells beforehand. A
-//! program that looks for each of its files in dozens of directories asks for thousands of them, and waits for few.
-//! To take each for a stall costs a record, a wake-up and a look at the hint log, which must not be more than what
-//! the few that wait could be spared.
+//! A name that is looked up for the first time may be answered from a directory that is in memory;
+//! nothing tells beforehand. A program that looks for each of its files in dozens of directories
+//! misses thousands of times and waits for few of them. Treating each as a stall costs a record, a
+//! wake-up and a look at the hint log. That must not exceed what the few real waits could be
+//! spared.
 //!
-//! While they are quick, names are not tried either: only those that waited are counted then, so that after some of these
-//! it is looked at anew.
+//! While misses are fast, names are not probed. Only the lookups that waited are counted then, so
+//! that probing resumes after some of them.
 //!
-//! Threads share the counts, and lose one to each other now and then.
+//! Threads share the counts and occasionally lose one to each other.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::stall_probing::SHORT_WAIT_US;
 
-/// Names that tell.
+/// Fewest lookups on which the mean is based.
 const LOOKUPS_MIN: u32 = 16;
-/// Of older ones only so many count.
+/// Lookups after which the older half of the weight is dropped.
 const LOOKUPS_WINDOW: u32 = 64;
 
-/// See the module's text.
+/// Decaying mean of the cost of lookups that missed.
 pub(super) struct DcacheMissCost {
     lookups: AtomicU32,
     total_us: AtomicU32,
@@ -30,7 +31,7 @@ impl DcacheMissCost {
         DcacheMissCost { lookups: AtomicU32::new(0), total_us: AtomicU32::new(0) }
     }
 
-    /// One was waited for so long, in microseconds; 0: not at all.
+    /// Notes a lookup that waited `us` microseconds; 0 if it did not wait.
     pub(super) fn note(&self, us: u64) {
         const MOST_US: u64 = 1 << 20;
         let (mut names, mut sum) = (self.lookups.load(Relaxed), self.total_us.load(Relaxed));
@@ -41,7 +42,7 @@ impl DcacheMissCost {
         self.total_us.store(sum + us.min(MOST_US) as u32, Relaxed);
     }
 
-    /// Names that the kernel does not know are answered from memory, mostly.
+    /// True if lookups that miss the dentry cache are mostly answered from memory.
     pub(super) fn are_fast(&self) -> bool {
         let names = self.lookups.load(Relaxed);
         names >= LOOKUPS_MIN

@@ -1,15 +1,18 @@
 //! Reads that the target starts itself.
 //!
-//! To have the supervisor start what the target is about to wait for takes two threads of it that have to be
-//! woken, some 250 us of a processor, and gains nothing but the time until the target's own call: that is
-//! worth while where the name says something (neighbours are guessed by it), or a server has to be asked. Of a
-//! program that goes to and fro in a file, as databases do, nothing is learned so: one call to the kernel does.
+//! Having the supervisor start a read wakes two of its threads, which costs some 250 µs of
+//! processor time. It gains only the time until the target's own call waits. That is worth while
+//! where the name predicts something (neighbours are guessed by it), or a server has to be asked. A
+//! program that seeks in a file, as databases do, teaches nothing by it: one call to the kernel
+//! starts the read instead.
 //!
-//! The supervisor is told all the same, when it wakes: it learns from what was waited for.
+//! The supervisor still gets the record when it wakes for something else: it learns from demand
+//! waits.
 //!
-//! Who goes to and fro in a file, and is not foreseen, may come to the same chunk again. All of it is started while a
-//! wait for a chunk is seen to take hardly longer than one for a block: on a device that transfers as fast as it answers, the
-//! later waits are saved for nothing. On others blocks are.
+//! A program that seeks in a file unforeseen may come to the same chunk again. The whole chunk is
+//! started while a wait for a chunk takes hardly longer than a wait for a block. On a device that
+//! transfers as fast as it answers, that saves the later waits at no cost. On other devices only
+//! the needed blocks are started.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,36 +29,36 @@ use crate::read_extent;
 use crate::session::Session;
 use crate::sys;
 
-/// Files that are remembered to have been waited for.
+/// Number of files whose last wait is remembered.
 const FILES_REMEMBERED: usize = 16;
-/// Bytes that are started at most: more than the device takes at once would be waited for.
+/// Most bytes started at once: a request larger than the device takes at once would be waited for.
 const START_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
-/// The supervisor is woken when so many times as long as a wait has passed since it was last: it hears that the
-/// device is slow well before that is out of date (`abi::slow`).
+/// Multiple of a wait's length that must pass between two wake-ups of the supervisor. It hears that
+/// the device is slow well before that information expires (`abi::slow_devices`).
 const WAKE_SPACING: u64 = 8;
 
-/// A wait so few bytes behind the last one in the same file is of a program that goes through it. The kernel
-/// reads ahead of such a one, unless what it would read is there, and started by somebody else.
+/// A wait at most this many bytes behind the last one in the same file is sequential. The kernel
+/// reads ahead for it, unless the pages are present because another process started them.
 const SEQUENTIAL_BYTES: u64 = 16 * CHUNK_BYTES;
 
-/// See the module's text.
+/// State of demand readahead.
 pub(super) struct DemandReadahead {
-    /// By identity, and where the last wait in each ended.
+    /// Files by identity, and the end offset of the last wait in each.
     files: [(AtomicU64, AtomicU64); FILES_REMEMBERED],
-    /// When the supervisor was woken last.
+    /// Time-stamp of the last wake-up of the supervisor.
     last_wake: AtomicU64,
     wait_times: WaitTimes,
 }
 
-/// How long waits have taken for blocks and for whole chunks, in ticks: decaying means; 0 before the first.
+/// Mean wait times for blocks and for whole chunks, in ticks; decaying, 0 before the first.
 struct WaitTimes {
     block_ticks: AtomicU64,
     chunk_ticks: AtomicU64,
-    /// How often it was asked whether to ask for a whole chunk.
+    /// Number of decisions between block and chunk.
     decisions: AtomicU64,
 }
 
-/// Every so many waits the other way is tried: what a device can do changes.
+/// Every sixteenth decision tries the other choice: what a device can do changes.
 const PROBE_INTERVAL: u64 = 16;
 
 impl WaitTimes {
@@ -64,19 +67,19 @@ impl WaitTimes {
         WaitTimes { block_ticks: blocks, chunk_ticks: chunks, decisions: asked }
     }
 
-    /// Whether to ask for a whole chunk.
+    /// Decides between a whole chunk (true) and the needed blocks.
     fn prefers_chunk(&self) -> bool {
         let asked = self.decisions.fetch_add(1, Relaxed);
         match (self.block_ticks.load(Relaxed), self.chunk_ticks.load(Relaxed)) {
             (0, _) | (_, 0) => asked.is_multiple_of(2),
-            // By a quarter longer at most.
+            // A chunk may take at most a quarter longer.
             (blocks, chunks) => {
                 (chunks <= blocks + blocks / 4) != (asked % PROBE_INTERVAL == PROBE_INTERVAL - 1)
             }
         }
     }
 
-    /// A wait for so many bytes took `ticks`.
+    /// Notes that a wait for `length` bytes took `ticks`.
     fn note(&self, length: u64, ticks: u64) {
         let mean = if length >= CHUNK_BYTES { &self.chunk_ticks } else { &self.block_ticks };
         let old = mean.load(Relaxed);
@@ -91,7 +94,8 @@ impl DemandReadahead {
         DemandReadahead { files, last_wake: AtomicU64::new(0), wait_times: WaitTimes::new() }
     }
 
-    /// Remembers that this range of `file` was waited for. Whether one was before, and this is elsewhere.
+    /// Remembers this wait in `file`. Returns true if an earlier wait is known and this one is not
+    /// sequential to it.
     fn jumps(&self, file: u64, offset: u64, length: u64) -> bool {
         let (known, end) = &self.files[file as usize % FILES_REMEMBERED];
         let end = end.swap(offset + length, Relaxed);
@@ -101,7 +105,8 @@ impl DemandReadahead {
 }
 
 impl Target {
-    /// Starts the read that `stall` waits for, if nobody else need do that: what was started, as (offset, length).
+    /// Starts the read that `stall` waits for, unless readahead or the prefetcher will. Returns the
+    /// range as (offset, length).
     pub(super) fn start_demand_read(
         &self,
         session: &'static Session,
@@ -128,13 +133,14 @@ impl Target {
         let flags = stall.hint.flags | STARTED;
         let hint = Hint { flags, path: b"/", offset, length, ..stall.hint };
         let position = session.shared().control.accesses.load(Relaxed);
-        // A ring has one writer. One that finds it taken does without.
+        // A ring has one writer. If another thread holds it, the record is dropped.
         self.ring_lock
             .try_with(|()| hint_sender::send_quietly(session.shared(), 0, position, &hint));
         Some((offset, length))
     }
 
-    /// What `stall` has started was waited for, and took so many ticks if it was a wait at all.
+    /// Accounts for the end of a read that was started here; `took` is its wait in ticks, if it was
+    /// one.
     pub(super) fn finish_demand_read(
         &self,
         session: &'static Session,

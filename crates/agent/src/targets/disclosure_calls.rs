@@ -1,15 +1,15 @@
-//! What the program itself discloses: `runahead_disclose` has how it says so, and what it is told.
+//! Disclosures by the program itself; `runahead_disclose` defines the calls and their results.
 //!
-//! A disclosure becomes a hint in the target's own ring, of a run that never strays, so the prefetcher
-//! keeps it until the program takes it back. That is a record in the same ring: it arrives behind all
-//! that it concerns, and before what is disclosed next.
+//! A disclosure becomes a hint in the target's own ring, for a run that never strays: the
+//! prefetcher keeps it until the program cancels it. A cancellation is a record in the same ring.
+//! It arrives after all that it concerns, and before later disclosures.
 //!
-//! Unlike those of shadows, these hints are for just the bytes that they name. So the log, which knows
-//! whole chunks, cannot tell which of them are news; residency can, and a few that came last are
-//! remembered.
+//! Unlike the hints of shadows, these cover exactly the bytes that they name. The log knows whole
+//! chunks only, so it cannot tell which of the bytes are new. Residency can, and the most recent
+//! disclosures are remembered.
 //!
-//! Invariant: nothing of the program's changes, and nothing waits for storage. A path is read by the
-//! kernel, wherever its address points.
+//! Invariant: nothing of the program's changes, and nothing waits for storage. The kernel reads the
+//! path, whatever its address.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -28,40 +28,41 @@ use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, PAGE, nr};
 
-/// Bytes of one disclosure that are looked at.
+/// Most bytes considered of one disclosure.
 const DISCLOSURE_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of which it is asked whether they are in memory: that takes time, too.
+/// Largest range whose residency is checked: the check takes time too.
 const RESIDENCY_BYTES_MAX: u64 = 8 << 20;
-/// Hints that may wait in the prefetcher, which refuses a process's at some 50,000.
+/// Most hints that may be queued in the prefetcher, which refuses a process's hints at some 50,000.
 const QUEUED_MAX: u32 = 1 << 15;
-/// Disclosures remembered; a power of two.
+/// Number of disclosures remembered; a power of two.
 const RECENT: usize = 512;
-/// How often the ring, if it is taken or full, is looked at again, and at which of them a pause begins,
-/// in microseconds: 5 ms in all.
+/// Attempts to get the ring while it is held or full; attempts that only yield; and the pause
+/// between later ones in microseconds: 5 ms in all.
 const RING_TRIES: u32 = 116;
 const RING_YIELDS: u32 = 16;
 const RING_PAUSE_US: u64 = 50;
 
-/// What is remembered of disclosures.
+/// State of the program's disclosures.
 pub(super) struct DisclosureState {
-    /// The run that they are hints of.
+    /// Run that the hints belong to.
     run: AtomicU32,
-    /// Before which access of the target the last was expected.
+    /// Access count of the target at which the last disclosure is expected.
     position: AtomicU64,
-    /// The ring is waited for: not again before it was to be had.
+    /// True if the ring may be waited for; false after a wait in vain, until the ring is available
+    /// again.
     may_pause: AtomicBool,
-    /// What the last ones said, mixed.
+    /// Hashes of the most recent disclosures.
     recent: [AtomicU64; RECENT],
 }
 
-/// A part of a file.
+/// Disclosed part of a file.
 struct Disclosure<'a> {
     object: Identity,
     path: &'a [u8],
-    /// The file will be opened.
+    /// True if the program is going to open the file.
     by_name: bool,
     start: u64,
-    /// `None`: to its end.
+    /// End offset; `None`: the end of the file.
     end: Option<u64>,
 }
 
@@ -86,7 +87,7 @@ impl DisclosureState {
         self.recent.iter().for_each(|mixed| mixed.store(0, Relaxed));
     }
 
-    /// Whether this was disclosed of late; it is from now on.
+    /// Remembers the disclosure. Returns true if it was disclosed recently.
     fn is_repeated(&self, wanted: &Disclosure<'_>) -> bool {
         let mixed = wanted.object.chunk(ChunkIndex(wanted.start));
         let mixed = mixed.chunk(ChunkIndex(wanted.end.unwrap_or(u64::MAX))).raw();
@@ -95,7 +96,7 @@ impl DisclosureState {
 }
 
 impl Target {
-    /// fadvise64: mostly advice, which is the kernel's.
+    /// fadvise64(2): handles disclosures, and leaves real advice to the kernel.
     pub(super) fn disclose(&self, session: &'static Session, call: &Call) -> Outcome {
         if call.fd(0) != MAGIC {
             return Outcome::Native;
@@ -105,7 +106,7 @@ impl Target {
             DISCLOSE_FD => self.disclose_fd(session, subject as u32 as Fd, offset, length),
             DISCLOSE_PATH => self.disclose_path(session, subject, offset, length),
             CANCEL_ALL => self.cancel_disclosures(session),
-            // The kernel refuses that.
+            // The kernel refuses an unknown command.
             _ => return Outcome::Native,
         };
         Outcome::Answer(if taken { 0 } else { sys::fail(sys::EBADF) })
@@ -140,7 +141,7 @@ impl Target {
         let given = &given[..len];
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = absolute(given, &mut text) else { return false };
-        // No file is so long that something of it could be left to be read.
+        // No file has data beyond this offset.
         if offset > i64::MAX as u64 - 2 * DISCLOSURE_BYTES_MAX {
             return false;
         }
@@ -153,7 +154,7 @@ impl Target {
         self.send_disclosure(session, &Disclosure { object, path, by_name: true, start, end })
     }
 
-    /// Sends a hint, and enters what it is for into the log. False if that cannot be done now.
+    /// Sends a hint and enters it into the log. Returns false if that is impossible now.
     fn send_disclosure(&self, session: &'static Session, wanted: &Disclosure<'_>) -> bool {
         if path_text::is_made_up(wanted.path) || !self.ensure_joined(session) {
             return false;
@@ -165,13 +166,13 @@ impl Target {
         {
             return false;
         }
-        // The calls to come are to be seen, so that what they use is counted.
+        // Ends call sampling, so that uses of the disclosed data are counted.
         self.leave_sampling();
         self.stall_probing.note_use();
         self.with_ring_room(shared, wanted.path.len(), || self.push_disclosure(shared, wanted))
     }
 
-    /// With the ring ours, and room in it.
+    /// Pushes the hint. The caller holds the ring, which has room.
     fn push_disclosure(&self, shared: &Shared, wanted: &Disclosure<'_>) {
         let run = self.disclosures.run.load(Relaxed);
         let end = wanted.end.unwrap_or((wanted.start + 1).next_multiple_of(CHUNK_BYTES));
@@ -185,7 +186,7 @@ impl Target {
             return;
         }
         shared.control.hints_issued.fetch_add(news, Relaxed);
-        // What is disclosed is taken to come in this order, and each to be one access.
+        // Disclosures are expected to be used in this order, one access each.
         let accesses = shared.control.accesses.load(Relaxed);
         let position = self.disclosures.position.load(Relaxed).max(accesses) + 1;
         self.disclosures.position.store(position, Relaxed);
@@ -197,7 +198,7 @@ impl Target {
 
     fn cancel_disclosures(&self, session: &'static Session) -> bool {
         if !session.is_joined() {
-            // Nothing was disclosed; it would be heard unless that was refused.
+            // Nothing was disclosed. It would be accepted unless joining was refused.
             return !self.tried_to_join.load(Relaxed);
         }
         let shared = session.shared();
@@ -211,20 +212,22 @@ impl Target {
         })
     }
 
-    /// The first disclosure makes the process known to the supervisor.
+    /// Joins the session at the first disclosure. Returns true if the process is known to the
+    /// supervisor.
     fn ensure_joined(&self, session: &'static Session) -> bool {
         self.join(session);
-        // Another thread may just be at it.
+        // Another thread may be joining right now.
         session.is_joined() || plane::has_threads() && self.retry(|| session.is_joined())
     }
 
-    /// Does `work` with the ring ours and room for a record with `path` bytes of path. A ring has one
-    /// writer; it is held for a microsecond at a time, and the supervisor empties it every 150 or so.
-    /// False if it is not to be had.
+    /// Does `work` while holding the ring, with room for a record with a path of `path` bytes.
+    ///
+    /// A ring has one writer, which holds it for a microsecond at a time; the supervisor empties it
+    /// every 150 µs or so. Returns false if the ring is not available.
     fn with_ring_room(&self, shared: &Shared, path: usize, work: impl Fn()) -> bool {
         let len = size_of::<Header>() + path;
         let ring = shared.ring(0);
-        // A handler that jumped out of here would keep it for ever.
+        // A signal handler that jumps out of here would keep the ring locked for ever.
         let mask = signal_block::begin();
         let done = self.retry(|| {
             let had = self.ring_lock.try_with(|()| {
@@ -240,8 +243,8 @@ impl Target {
         done
     }
 
-    /// Tries until it is done, for 5 ms at most; once that was in vain, without pauses until it is done
-    /// again: a supervisor that does not come is not waited for each time.
+    /// Retries `attempt` for at most 5 ms. After a failure it does not pause again until an attempt
+    /// succeeds: a supervisor that does not respond is waited for once.
     fn retry(&self, mut attempt: impl FnMut() -> bool) -> bool {
         let is_patient = &self.disclosures.may_pause;
         let tries = if is_patient.load(Relaxed) { RING_TRIES } else { RING_YIELDS };
@@ -264,9 +267,9 @@ impl Target {
     }
 }
 
-/// How long the file is that `fd` is open for, if it is a regular one whose reads the kernel caches.
+/// Size of the file behind `fd`, if it is a regular file whose reads the kernel caches.
 fn regular_size(fd: Fd) -> Option<u64> {
-    // Of others the names are not known.
+    // Higher descriptors have no known names.
     (0..TRACKED_DESCRIPTORS as Fd).contains(&fd).then_some(())?;
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let is_regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
@@ -274,7 +277,7 @@ fn regular_size(fd: Fd) -> Option<u64> {
     (is_regular && flags & k::O_DIRECT == 0).then_some(stat.stx_size)
 }
 
-/// Writes the absolute form of the path that the program gave; its length.
+/// Writes the absolute form of the program's path to `out`. Returns its length.
 fn absolute(given: &[u8], out: &mut PathBuf) -> Option<usize> {
     let base = if given.first() == Some(&b'/') { 0 } else { path_text::directory(AT_FDCWD, out)? };
     path_text::append(out, base, given).filter(|&len| len <= PATH_MAX)
@@ -290,7 +293,7 @@ mod tests {
     fn a_path_is_read_by_the_kernel_and_no_further_than_its_end() {
         let mut to = [0u8; PATH_MAX];
         let pages = sys::map_anywhere(2 * PAGE as usize).expect("memory");
-        // SAFETY: just mapped, and nobody else's.
+        // SAFETY: just mapped, with no other user.
         unsafe { sys::unmap(pages + PAGE, PAGE) }.expect("ours");
         // SAFETY: the first page is still there.
         unsafe { core::slice::from_raw_parts_mut(pages as *mut u8, PAGE as usize) }.fill(b'x');

@@ -1,12 +1,11 @@
 //! Memory that the program keeps from its children (`MADV_DONTFORK`, madvise(2)), as V8 does with
-//! its heap, to fork faster. A shadow is a fork, and needs it: the advice is taken back for the
-//! moment of a sync.
+//! its heap, to fork faster. A shadow is a fork and needs it: the advice is revoked for the moment
+//! of a sync.
 //!
-//! Where such memory is, the kernel does not tell at a price that one could pay at each sync, so it
-//! is followed from call to call. Giving the advice anew to memory that has meanwhile become
-//! something else would take that away from the program's own children. So whatever changes
-//! mappings is looked at once there is such memory: what is unmapped, moved or mapped over is
-//! forgotten first.
+//! The kernel does not list such memory at a price that every sync could pay, so the calls that set
+//! it are tracked. Advising memory that has meanwhile become something else would take it away from
+//! the program's own children. So once there is such memory, every call that changes mappings is
+//! seen, and what is unmapped, moved or mapped over is forgotten first.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -20,17 +19,17 @@ use crate::plane::{Call, signal_block};
 use crate::session;
 use crate::sys;
 
-/// Ranges that are remembered; without more, a shadow ends where it misses one.
+/// Ranges that are remembered. A shadow ends when it touches a range that did not fit.
 const RANGES_MAX: usize = 1024;
 
-/// See the module's text.
+/// Ranges that the program has marked with `MADV_DONTFORK`.
 pub(super) struct DontforkRegions {
-    /// There is, or was, memory that forks are not to copy.
+    /// True once the program has used the advice.
     has_any: AtomicBool,
     ranges: Lock<Ranges>,
 }
 
-/// Disjoint, in no order: first address and end.
+/// Disjoint, unordered ranges, as first address and end.
 struct Ranges {
     list: [(u64, u64); RANGES_MAX],
     len: usize,
@@ -61,7 +60,7 @@ impl Ranges {
             return;
         }
         let known = &mut self.list[..self.len];
-        // Neighbours are one mapping to the kernel, too, mostly.
+        // The kernel mostly merges neighbours into one mapping too.
         if let Some(range) = known.iter_mut().find(|range| range.1 == start) {
             range.1 = end;
         } else if let Some(range) = known.iter_mut().find(|range| range.0 == end) {
@@ -86,18 +85,19 @@ impl DontforkRegions {
         DontforkRegions { has_any: AtomicBool::new(false), ranges: Lock::new(ranges) }
     }
 
-    /// A forked child has none of that memory, and none of our locks' holders.
+    /// Forgets all ranges: a forked child has none of that memory, and none of the threads that
+    /// hold our locks.
     pub(super) fn start_in_child(&self) {
         self.ranges.break_open();
         self.ranges.try_with(|ranges| ranges.len = 0);
     }
 
-    /// A fork is to copy all of the ranges. Signals are blocked.
+    /// Lets the fork to come copy all ranges. Signals are blocked.
     pub(super) fn allow_forks(&self) {
         self.advise(k::MADV_DOFORK);
     }
 
-    /// The fork that was to copy the ranges has been made.
+    /// Marks all ranges again after the fork.
     pub(super) fn forbid_forks(&self) {
         self.advise(k::MADV_DONTFORK);
     }
@@ -109,7 +109,7 @@ impl DontforkRegions {
     }
 }
 
-/// The whole pages of a range, as the kernel takes them.
+/// Bounds of the whole pages of a range, as the kernel rounds them.
 fn page_bounds(at: u64, len: u64) -> (u64, u64) {
     (at & !4095, at.saturating_add(len).next_multiple_of(4096))
 }
@@ -140,7 +140,7 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// Memory from `at` is about to be no longer what it was.
+    /// Forgets `len` bytes from `at`, whose mapping is about to change.
     pub(super) fn forget_memory(&self, at: u64, len: u64) {
         if self.dontfork.has_any.load(Relaxed) {
             let (start, end) = page_bounds(at, len);
@@ -148,7 +148,7 @@ impl Target {
         }
     }
 
-    /// A mapping that brings no file into memory.
+    /// Makes a mapping that brings no file into memory.
     pub(super) fn map_native(&self, call: &Call) -> Outcome {
         if !self.dontfork.has_any.load(Relaxed) {
             return Outcome::Native;
@@ -159,14 +159,14 @@ impl Target {
         }
         let ret = call.perform();
         if ret > 0 {
-            // What was there has gone in a way that was not seen.
+            // The memory that was here before was unmapped unseen.
             self.forget_memory(ret as u64, len);
         }
         Outcome::Answer(ret)
     }
 }
 
-/// A handler that jumps away must not leave the lock held.
+/// Runs `work` with signals blocked: a handler that jumps away must not leave the lock held.
 fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     let mask = signal_block::begin();
     let result = work();

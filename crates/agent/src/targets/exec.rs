@@ -1,13 +1,13 @@
-//! Before the program becomes another one: the supervisor is asked to put the agent into that, too.
+//! Exec of another program: asks the supervisor to put the agent into the new image too.
 //!
-//! Tracing a process would take away the privileges that a set-user-ID program gives it, so those,
-//! and what the agent is not made for, are left alone: they run natively, and so do their children.
-//! The file is looked at first, for that; if it is cold, that wait is the one that exec would have
-//! had, and the supervisor fetches meanwhile what the program is going to need.
+//! Tracing a process would take away the privileges that a set-user-ID program gives it. So such
+//! programs, and those that the agent does not support, run natively, and so do their children. The
+//! file is inspected first for that. If it is cold, that wait replaces the one that exec would have
+//! had, and the supervisor meanwhile fetches what the program will need.
 //!
-//! Nothing is opened for reading here: a process that closes any descriptor of a file loses its locks on
-//! it (fcntl(2)), which an exec keeps. It is the supervisor that looks into files; it is given places of
-//! them (`O_PATH`), whose close does nothing of the kind.
+//! The target opens nothing for reading here: a process that closes any descriptor of a file loses
+//! its locks on it (fcntl(2)), which an exec keeps. The supervisor reads the files instead. It gets
+//! `O_PATH` descriptors of them, whose close does not release locks.
 
 use core::mem::MaybeUninit;
 
@@ -27,20 +27,21 @@ use crate::plane::{Call, Token, signal_block};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
-/// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
+/// Levels of interpreters that the kernel follows (`#!`, execve(2)).
 const INTERPRETER_DEPTH_MAX: usize = 5;
-/// Set in the environment to 0, the program and its children run natively.
+/// Environment string with which the program and its children run natively.
 const OPT_OUT: &[u8] = b"RUNAHEAD=0";
-/// Environment strings looked at.
+/// Most environment strings that are inspected.
 const ENVIRONMENT_MAX: usize = 4096;
 
-/// Bytes of an argument that tell what a program is called to do.
+/// Bytes of an argument that identify what a program is called to do.
 const ARGUMENT_PREFIX_BYTES: usize = 64;
 
-/// How long the supervisor may take to read what is not in memory. It is at work, as it has just said.
+/// Longest wait for the supervisor while it reads a cold file, in milliseconds. It has just
+/// answered that it is at work.
 const COLD_PATIENCE_MS: i32 = 10_000;
 
-/// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
+/// Asks the supervisor to follow this exec, if that is possible. Signals are blocked.
 pub(super) fn before_exec(call: &Call) -> Token {
     match prepare_call(call, None) {
         Ok(token) => token,
@@ -48,8 +49,11 @@ pub(super) fn before_exec(call: &Call) -> Token {
     }
 }
 
-/// As before any exec, but the new program must not run without the agent, to which this is left: a word (not 0), and the signals
-/// that it begins with as blocked. Err: it cannot be followed; with an error that the call would have, it is that. Signals are blocked.
+/// Prepares an exec whose new program must not run without the agent. The agent inherits a word
+/// (not 0) and the mask of signals that it starts with.
+///
+/// Returns an error if the exec cannot be followed: the error of the call itself if it would fail.
+/// Signals are blocked.
 pub fn prepare_strictly(call: &Call, word: u64, mask: u64) -> sys::Result<Token> {
     match prepare_call(call, Some(Bequest { word, mask }))? {
         NONE => Err(Errno(sys::EOPNOTSUPP)),
@@ -67,8 +71,8 @@ fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
             TARGET.outlive_shadows(session);
         }
     }
-    // The kernel gives a new number to another thread than the first; then nobody would know whom to
-    // follow.
+    // An exec by another thread than the first changes that thread's TID, and the supervisor would
+    // not know which thread to follow.
     if sys::gettid() != sys::getpid() || opts_out(call) {
         return Ok(NONE);
     }
@@ -80,12 +84,12 @@ fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
     let mut room = MaybeUninit::uninit();
     let name = PathArgument::copied(dir, path, &mut room);
     let program = Program { name, arguments, flags, lent: call.thread.is_lent() };
-    // If there is no such file, the exec will fail, or it is not ours to look at.
+    // If there is no such file, the exec fails, or this process may not look at it.
     let found = program.find_file(session)?;
     Ok(prepare(session, &program, found, bequest).unwrap_or(NONE))
 }
 
-/// The number that the agent's file has in the new program, if the supervisor follows.
+/// Returns the descriptor number of the agent's file in the new program, if the supervisor follows.
 fn prepare(
     session: &'static Session,
     program: &Program<'_>,
@@ -102,7 +106,7 @@ fn prepare(
         let look = file.inspect();
         if look.is_privileged {
             drop((talk, file));
-            // Whatever we hold may be in its way.
+            // Anything that a shadow holds may be in its way.
             end_session_shadows(session);
             return None;
         }
@@ -146,7 +150,8 @@ fn prepare(
     }
 }
 
-/// Says which number the agent's file has here, and will have in the new program, and what that is to be told.
+/// Tells the supervisor the number of the agent's descriptor, which the new program keeps, and what
+/// the new agent inherits.
 fn send_bequest(talk: &Conversation, agent: Fd, bequest: Option<Bequest>) -> Option<Token> {
     let left = bequest.map(Bequest::to_bytes);
     let said = left.as_ref().map_or(session::nested_try(), |bytes| &bytes[..]);
@@ -154,7 +159,7 @@ fn send_bequest(talk: &Conversation, agent: Fd, bequest: Option<Bequest>) -> Opt
     told[..4].copy_from_slice(&agent.to_le_bytes());
     told[4..4 + said.len()].copy_from_slice(said);
     let is_told = talk.tell(&told[..4 + said.len()]);
-    // (A program that may run without it need not hear of that.)
+    // A program that may run without the agent need not get the message.
     if agent > 0xffff || bequest.is_some() && !is_told {
         exec_failed(agent);
         return None;
@@ -162,7 +167,7 @@ fn send_bequest(talk: &Conversation, agent: Fd, bequest: Option<Bequest>) -> Opt
     Some(agent)
 }
 
-/// The exec that was prepared has failed: nobody is to wait for it.
+/// Withdraws an exec that was prepared and has failed, so that the supervisor stops waiting for it.
 pub(super) fn exec_failed(file: Token) {
     if file == NONE {
         return;
@@ -170,12 +175,12 @@ pub(super) fn exec_failed(file: Token) {
     let _ = sys::close(file);
     let bit = 1u64 << (control_protocol::EXEC_FAILED - 1);
     let _ = sys::queue_to_self(control_protocol::EXEC_FAILED, control_protocol::EXEC_FAILED_VALUE);
-    // The tracer takes it, and lets us go.
+    // The tracer takes the signal and detaches.
     let mask = sys::set_mask(!bit);
     sys::set_mask(mask);
 }
 
-/// Has every shadow of the session let go of what it holds.
+/// Ends every shadow of the session, in all of its processes, and waits until they hold nothing.
 pub(super) fn end_session_shadows(session: &'static Session) {
     TARGET.end_shadows(session);
     let mask = signal_block::begin();
@@ -185,7 +190,7 @@ pub(super) fn end_session_shadows(session: &'static Session) {
     signal_block::end(mask);
 }
 
-/// The environment says so.
+/// True if the environment of the new program contains [`OPT_OUT`].
 fn opts_out(call: &Call) -> bool {
     let environment = call.args[if call.nr == nr::EXECVE { 2 } else { 3 }];
     if environment == 0 {
@@ -195,7 +200,7 @@ fn opts_out(call: &Call) -> bool {
     for part in 0..ENVIRONMENT_MAX / strings.len() {
         let at = environment + size_of_val(&strings) as u64 * part as u64;
         strings = sys::copy_in(at).unwrap_or_else(|_| {
-            // Not all of it is there: the end may be near.
+            // Part of it is unmapped: the end of the list may be near.
             core::array::from_fn(|n| sys::copy_in(at + 8 * n as u64).unwrap_or(0))
         });
         let count = strings.iter().position(|string| *string == 0).unwrap_or(strings.len());
@@ -218,13 +223,13 @@ fn any_opts_out(mut strings: &[u64]) -> bool {
         if starts[..got].iter().any(is_it) {
             return true;
         }
-        // One that is shorter, at the end of memory.
+        // The next string is shorter and ends at the end of mapped memory.
         strings = &strings[strings.len().min(got + 1)..];
     }
     false
 }
 
-/// Copies the beginning of the string at `open`, as far as it can be read.
+/// Copies the beginning of the string at `at`, as far as it can be read.
 fn copy_prefix(at: u64, text: &mut [u8; ARGUMENT_PREFIX_BYTES]) {
     const PART: usize = 16;
     let parts: [u64; ARGUMENT_PREFIX_BYTES / PART] =
@@ -232,14 +237,14 @@ fn copy_prefix(at: u64, text: &mut [u8; ARGUMENT_PREFIX_BYTES]) {
     sys::gather(&parts, text.as_chunks_mut::<PART>().0);
 }
 
-/// What is to be known of a file before it is executed.
+/// Facts about a file that is about to be executed.
 struct FileFacts {
-    /// The file gives privileges to who runs it.
+    /// True if the file gives privileges to the process that executes it.
     is_privileged: bool,
     key: Option<ProgramKey>,
 }
 
-/// A place of a file that exec may run (`O_PATH`).
+/// An `O_PATH` descriptor of a file that exec may run.
 struct ExecFile(Fd);
 
 impl ExecFile {
@@ -265,18 +270,18 @@ impl Drop for ExecFile {
     }
 }
 
-/// What is to be executed, as the call names it.
+/// Program to execute, as the call names it.
 struct Program<'a> {
     name: PathArgument<'a>,
-    /// Where they are listed.
+    /// Address of the argument list.
     arguments: u64,
     flags: u32,
-    /// By a vfork child, which has its parent's memory.
+    /// True in a vfork child, which uses its parent's memory.
     lent: bool,
 }
 
 impl Program<'_> {
-    /// The program's file, and whether its name was cold, which is said.
+    /// Opens the program's file. The bool is true if its name was cold and that has been counted.
     fn find_file(&self, session: &'static Session) -> sys::Result<(ExecFile, bool)> {
         let &Program { name: PathArgument { dir, at, .. }, flags, .. } = self;
         if flags & k::AT_EMPTY_PATH != 0 && self.name.copy().ok_or(Errno(sys::EFAULT))?.is_empty() {
@@ -301,7 +306,7 @@ impl Program<'_> {
         Ok((open(0)?, slow))
     }
 
-    /// What the file `key` is called to do: by the beginnings of its first two arguments.
+    /// Key of the file `key` extended by the beginnings of its first two arguments.
     fn key_with_arguments(&self, key: ProgramKey) -> ProgramKey {
         let [_, first, second] = sys::copy_in(self.arguments).unwrap_or([0; 3]);
         let mut texts = [[0u8; ARGUMENT_PREFIX_BYTES]; 2];
@@ -311,13 +316,14 @@ impl Program<'_> {
         key.called(first, second)
     }
 
-    /// The name, once the kernel has read it.
+    /// Name of the program, once the kernel has read it.
     fn text(&self) -> Option<&[u8]> {
         // SAFETY: the kernel has just found the file by it.
         unsafe { self.name.text() }
     }
 
-    /// The family hears whether it is cold; who shares our memory is going to wait for it.
+    /// Counts the exec for the parent as cold or warm. After a cold one, calls are probed: the
+    /// process that shares this memory is going to wait.
     fn note_exec(&self, cold: bool) {
         TARGET.child_stalls.note_exec(cold, self.lent);
         if cold {

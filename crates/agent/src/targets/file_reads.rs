@@ -1,4 +1,4 @@
-//! Contents: reads of all kinds, transfers and mappings.
+//! File contents: reads of all kinds, transfers and mappings.
 
 use core::mem::MaybeUninit;
 
@@ -16,9 +16,9 @@ use crate::read_extent;
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Bytes that a demand asks for at most.
+/// Most bytes that one demand asks for.
 const DEMAND_BYTES: u64 = 8 << 20;
-/// From so many bytes on, a mapping of the program's own is taken to be used here and there.
+/// Size from which a mapping by the program itself is expected to be accessed at random, in bytes.
 const LARGE_MAPPING_BYTES: u64 = 1 << 20;
 
 impl Target {
@@ -76,7 +76,7 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// What the log calls the start of `len` bytes of `fd` from `read_offset`.
+    /// Log key of the start of `len` bytes of `fd` from `offset`.
     fn read_piece(&self, fd: Fd, offset: u64, len: u64) -> Piece {
         NAMES.identity(fd).first_piece(offset, len)
     }
@@ -89,11 +89,11 @@ impl Target {
         at: Option<u64>,
         len: u64,
     ) -> Option<i64> {
-        // The offset that we remember may be wrong when the description is shared.
+        // The remembered offset may be wrong if the file description is shared.
         let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok()).unwrap_or(0);
         let piece = self.read_piece(fd, offset, len);
         let most = len.min(DEMAND_BYTES);
-        // Before it has joined, nothing was hinted, and the log is not to take memory for that.
+        // Before joining nothing was hinted, and the log must not take memory.
         let (start, wanted) = match session.is_joined() {
             true => read_extent::around(session.shared(), NAMES.identity(fd), offset, most),
             false => read_extent::whole_chunks(offset, most),
@@ -105,8 +105,8 @@ impl Target {
         self.handle_stall(session, call, stall, len)
     }
 
-    /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
-    /// what the prefetcher has read.
+    /// Reads from a file system without `RWF_NOWAIT`: residency is asked of cachestat(2), or
+    /// assumed for what the prefetcher has read.
     fn read_remote(
         &self,
         session: &'static Session,
@@ -124,7 +124,7 @@ impl Target {
         self.stall_on_read(session, call, fd, at, len)
     }
 
-    /// readv and preadv: tried whole; made as they stand when anything is missing.
+    /// readv(2) and preadv(2): tried whole, and made as they stand if anything is missing.
     pub(super) fn read_vector(
         &self,
         session: &'static Session,
@@ -181,7 +181,7 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// A mapping stalls later, in page faults that we do not see: its file is asked for now.
+    /// mmap(2) of a file: its data is demanded now, as the later page faults are not seen.
     pub(super) fn map(&self, session: &'static Session, call: &Call) -> Outcome {
         let [_, len, prot, flags, _, offset] = call.args;
         if let Some(outcome) = self.map_fixed(session, call) {
@@ -193,7 +193,7 @@ impl Target {
             self.note_growth(session, len);
         }
         if flags as u32 & k::MAP_ANONYMOUS != 0
-            // Nobody will ask what was mapped.
+            // Without these conditions the mapping is neither recorded nor hinted.
             || !mapped_usage::may_be_recorded(session, len)
                 && !session.is_joined()
                 && !self.probing(session)
@@ -203,15 +203,15 @@ impl Target {
         {
             return self.map_native(call);
         }
-        // (What turns is best left to the kernel, which reads ahead of faults as it does of reads: pages asked for side by side have
-        // its heads moved for each.)
+        // Rotational disks are left to the kernel, which reads ahead of faults as it does of reads.
+        // Requests for neighbouring pages side by side would move the heads for each.
         let is_watched = is_large_mapping(call) && !is_rotational(session, fd);
         let is_cold = is_watched && is_mapping_cold(fd, offset);
         if is_watched {
             self.expect_faults(call.thread, is_cold);
         }
         if is_cold {
-            // Its pages will be waited for in faults, of which nobody tells.
+            // The program will wait for its pages in faults, which no call shows.
             self.join(session);
             page_faults::report_cold_mapping(session);
             if self.sync(session, call) == SyncSide::Shadow {
@@ -221,7 +221,7 @@ impl Target {
         let len = len.min(DEMAND_BYTES);
         let piece = self.read_piece(fd, offset, len);
         let known = self.is_hinted(session, piece);
-        // (What is used of a large one a shadow tells better.)
+        // A shadow predicts better which part of a large mapping is used.
         let absent = self.probing(session)
             && !known
             && !is_large_mapping(call)
@@ -247,21 +247,22 @@ impl Target {
     }
 }
 
-/// A mapping of much of a file, by the program and not by a loader: it is mostly used here and there.
+/// True for a large mapping of a file by the program, not by a loader: it is mostly accessed at
+/// random.
 fn is_large_mapping(call: &Call) -> bool {
     let [_, len, prot, flags, ..] = call.args;
     const LOADED: u32 = k::MAP_DENYWRITE | k::MAP_ANONYMOUS;
     len >= LARGE_MAPPING_BYTES && prot as u32 & k::PROT_EXEC == 0 && flags as u32 & LOADED == 0
 }
 
-/// `fd` lies on a disk that turns.
+/// True if `fd` lies on a rotational disk.
 fn is_rotational(session: &Session, fd: Fd) -> bool {
     let turning = &session.config.turning_devices;
     turning[0] != 0 && descriptor_names::device(fd).is_some_and(|device| turning.contains(&device))
 }
 
-/// Most of what lies behind `read_offset` in a file is not in memory; where the kernel does not tell (cachestat(2) is for a
-/// file's owner), the first byte of it.
+/// True if most of the file's data from `offset` is not in memory. Where the kernel does not tell
+/// (cachestat(2) requires ownership), only the first byte counts.
 fn is_mapping_cold(fd: Fd, offset: u64) -> bool {
     residency(fd, offset, DEMAND_BYTES)
         .map_or_else(|| is_absent(fd, offset), |(cached, pages)| cached * 4 < pages)
@@ -272,24 +273,24 @@ fn probe_only(call: &Call) -> Call {
     Call { nr: nr::GETPID, args: [0; 6], ..*call }
 }
 
-/// Whether all pages of a range are in memory; `None` if this process may not ask (cachestat needs
-/// ownership or write access) or the kernel cannot tell.
+/// True if all pages of a range are in memory. `None` if this process may not ask (cachestat(2)
+/// needs ownership or write access) or the kernel cannot tell.
 fn is_resident(fd: Fd, offset: u64, len: u64) -> Option<bool> {
     residency(fd, offset, len).map(|(cached, pages)| cached >= pages)
 }
 
-/// Whether a byte of `fd` is certainly not in memory.
+/// True if a byte of `fd` is certainly not in memory.
 pub(super) fn is_absent(fd: Fd, at: u64) -> bool {
     would_wait(fd, Some(at), 1).unwrap_or_else(|_| is_resident(fd, at, 1) == Some(false))
 }
 
-/// Whether reading a mapping of this range would mostly stall. Parts of a mapped file may never be
-/// touched, and so are not in memory although nothing is slow.
+/// True if reading a mapping of this range would mostly stall. Untouched parts of a mapped file may
+/// be absent although nothing is slow.
 fn is_mostly_absent(fd: Fd, offset: u64, len: u64) -> bool {
     residency(fd, offset, len).is_some_and(|(cached, pages)| cached * 4 < pages)
 }
 
-/// Pages of a range that are in memory, and all of its pages.
+/// Cached pages and all pages of a range.
 fn residency(fd: Fd, offset: u64, len: u64) -> Option<(u64, u64)> {
     use crate::sys::PAGE;
     let size = sys::statx_fd(fd, k::STATX_SIZE).ok()?.stx_size;
@@ -301,12 +302,13 @@ fn residency(fd: Fd, offset: u64, len: u64) -> Option<(u64, u64)> {
     sys::cached_pages(fd, offset, end - offset).ok().map(|cached| (cached, pages))
 }
 
-/// Tries a read without waiting: what it gave if that is all, `None` if it is to be made as it stands.
+/// Tries a read without waiting. Returns what it read if that is complete, `None` if the call is to
+/// be made as it stands.
 ///
-/// A read takes its bytes and moves the offset in one go, whoever else reads from the same description or
-/// writes to the same file; so what was read without waiting is an answer only if nothing is missing. Where the
-/// call says from where, one that lacks the rest is made once more, whole. A read from the description's own
-/// offset could not be taken back, so that it is only asked how it would go.
+/// A read takes its bytes and moves the offset atomically, whatever other threads do with the same
+/// description or file. So a read without waiting is an answer only if nothing is missing. A read
+/// with an explicit offset that lacks a part is made once more, whole. A read from the
+/// description's own offset could not be undone, so it is only probed.
 fn try_read(fd: Fd, buf: u64, len: u64, at: Option<u64>) -> sys::Result<Option<u64>> {
     let Some(at) = at else {
         return match would_wait(fd, None, len)? {
@@ -316,7 +318,7 @@ fn try_read(fd: Fd, buf: u64, len: u64, at: Option<u64>) -> sys::Result<Option<u
     };
     // SAFETY: the buffer that the program's own read names.
     let got = unsafe { sys::read_nowait(fd, buf, len, Some(at)) }?;
-    // Short may mean the end of the file, or that the rest is not in memory.
+    // A short read means the end of the file, or that the rest is not in memory.
     let is_all = got == 0 || got >= len || {
         let mut byte = 0u8;
         // SAFETY: a byte of this frame.
@@ -325,13 +327,14 @@ fn try_read(fd: Fd, buf: u64, len: u64, at: Option<u64>) -> sys::Result<Option<u
     Ok(is_all.then_some(got))
 }
 
-/// Whether a read of `len` bytes, from the description's own offset if not from `at`, would find nothing
-/// in memory; if so, the kernel has started to read. Nothing is taken, and the offset stays.
+/// Probes a read of `len` bytes from `at`, or from the description's own offset. True if nothing
+/// would be found in memory; the kernel has then started to read. No data is taken and the offset
+/// stays.
 ///
-/// The kernel looks for the data before it looks where to put it: by a place that cannot be written to it
-/// tells without a copy what it found, and reads ahead as for the call itself.
+/// The kernel looks for the data before it looks at the destination. With a destination that cannot
+/// be written it reports without a copy what it found, and reads ahead as for the call itself.
 fn would_wait(fd: Fd, at: Option<u64>, len: u64) -> sys::Result<bool> {
-    /// To copy so much is cheaper than a fault.
+    /// Largest read for which a copy is cheaper than a fault.
     const SMALL_BYTES: u64 = 4096;
     let at = match at {
         Some(at) => at,
@@ -340,7 +343,7 @@ fn would_wait(fd: Fd, at: Option<u64>, len: u64) -> sys::Result<bool> {
     let mut small = MaybeUninit::<[u8; SMALL_BYTES as usize]>::uninit();
     let to = match len <= SMALL_BYTES {
         true => small.as_mut_ptr() as u64,
-        // Our text, which is read-only.
+        // The agent's text, which is read-only.
         false => would_wait as *const () as u64 & !0xfff,
     };
     // SAFETY: a buffer of this frame that is large enough, or a page that cannot be written to.

@@ -1,10 +1,12 @@
-//! Files whose close is an event: what was written is sent to a server, and an error of that is returned.
+//! Files whose close has an effect: written data is sent to a server, and close(2) returns its
+//! errors.
 //!
-//! A fork copies every descriptor, and whoever has a copy closes it: on FUSE, NFS and CIFS that is a flush from a
-//! foreign process, which may wait, and may take the error that the program's own close(2) should have
-//! returned. There is no way around it: the kernel gives a process the first 64 descriptors of another
-//! or shares all of them (`CLOSE_RANGE_UNSHARE` leaves out those above), and lets go of none without a flush. So there is
-//! no shadow while such a file is open for writing.
+//! A fork copies every descriptor, and every process that has a copy closes it. On FUSE, NFS and
+//! CIFS that is a flush from a foreign process. The flush may wait, and may take the error that the
+//! program's own close(2) should have returned. It cannot be avoided: the kernel gives a process
+//! the first 64 descriptors of another or shares all of them (`CLOSE_RANGE_UNSHARE` leaves out
+//! those above), and drops none without a flush. So no shadow is made while such a file is open for
+//! writing.
 
 use linux_raw_sys::general as k;
 use runahead_abi::filesystem_table;
@@ -17,14 +19,14 @@ use crate::sys::{self, AT_FDCWD, Fd};
 /// Mounts that are remembered.
 const MOUNTS_KNOWN: usize = 8;
 
-/// Mounts of files that were open for writing, and whether a close is an event there; the oldest are
-/// forgotten.
+/// Mounts of files that were open for writing, and whether a close has an effect there; the oldest
+/// entry is replaced.
 pub(super) struct KnownMounts {
     known: [(u64, bool); MOUNTS_KNOWN],
     next: usize,
 }
 
-/// See the module's text.
+/// Finds files that must be flushed at close.
 pub(super) struct FlushOnClose(Lock<KnownMounts>);
 
 impl FlushOnClose {
@@ -32,18 +34,22 @@ impl FlushOnClose {
         FlushOnClose(Lock::new(KnownMounts { known: [(0, false); MOUNTS_KNOWN], next: 0 }))
     }
 
-    /// A file is open for writing whose close is an event.
+    /// True if a file is open for writing whose close has an effect.
     pub(super) fn is_any_open(&self) -> bool {
         const LOOKS: usize = 4;
-        // (Others may open and close descriptors so fast that nobody can tell.)
+        // Other threads may open and close descriptors faster than they can be scanned: that counts
+        // as true.
         (0..LOOKS).find_map(|_| self.scan_descriptors()).unwrap_or(true)
     }
 
-    /// Whether one is; None: not all have been found, because others have opened or closed some meanwhile.
+    /// Looks for such a file. `None`: the scan is incomplete because other threads have opened or
+    /// closed descriptors meanwhile.
     fn scan_descriptors(&self) -> Option<bool> {
-        /// So many free numbers in a row are passed by one by one; beyond, the kernel is asked for the next.
+        /// Free descriptor numbers in a row that are skipped one by one; beyond, the kernel is
+        /// asked for the next open one.
         const GAP: Fd = 16;
-        /// The same where that would be noticed: the kernel is asked how many there are, and by `GAPS` it is given up.
+        /// Gap in a process with threads, which would notice a further descriptor: there the kernel
+        /// is asked for the count, and the scan ends after `GAPS`.
         const GAP_OF_THREADS: Fd = 256;
         const GAPS: Fd = 16 * GAP_OF_THREADS;
         let has_threads = plane::has_threads();
@@ -63,7 +69,8 @@ impl FlushOnClose {
             }
             fd += 1;
             if gap > 0 && gap % wide == 0 {
-                // Another thread may have closed one; it is to have the lowest number that is free, so we take none.
+                // Another thread may have closed a descriptor. Its next open must get the lowest
+                // free number, so none is taken here.
                 match has_threads {
                     true if gap < GAPS => open = count_descriptors()?,
                     true => return None,
@@ -77,7 +84,7 @@ impl FlushOnClose {
         Some(false)
     }
 
-    /// `fd`, open for writing, is of such a file.
+    /// True if closing `fd`, which is open for writing, has an effect.
     fn flushes_on_close(&self, fd: Fd) -> bool {
         let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_MNT_ID) else { return true };
         if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
@@ -97,21 +104,21 @@ impl FlushOnClose {
     }
 }
 
-/// The process's descriptors.
+/// Directory that lists the process's descriptors.
 const FD_DIRECTORY: &core::ffi::CStr = c"/proc/self/fd";
 
-/// How many there are, as the kernel tells.
+/// Number of open descriptors, from the kernel.
 fn count_descriptors() -> Option<u64> {
     sys::statx_path(FD_DIRECTORY.as_ptr() as u64, k::STATX_SIZE).ok().map(|told| told.stx_size)
 }
 
-/// The lowest number from `from` that is open, as the kernel lists them. Takes a descriptor for a moment.
+/// The lowest open descriptor from `from`, from the kernel's list. Takes a descriptor for a moment.
 fn next_open_descriptor(from: Fd) -> Option<Fd> {
-    /// What the directory has before the first number.
+    /// Directory offset of the first descriptor, behind `.` and `..`.
     const DOTS: i64 = 2;
     let flags = k::O_RDONLY | k::O_DIRECTORY | k::O_CLOEXEC;
     let list = sys::openat2(AT_FDCWD, FD_DIRECTORY.as_ptr() as u64, flags, 0, 0).ok()?;
-    // Room for one or two.
+    // Room for one or two entries.
     let mut buf = [0u8; 64];
     let got = sys::lseek(list, i64::from(from) + DOTS, k::SEEK_SET)
         .and_then(|_| sys::getdents(list, &mut buf))
@@ -125,20 +132,20 @@ fn next_open_descriptor(from: Fd) -> Option<Fd> {
     next
 }
 
-/// To close a file on this mount, on which `fd` is open, concerns nobody.
+/// True if closing a file on this mount, on which `fd` is open, has no effect outside this process.
 fn closes_quietly(mount: u64, fd: Fd) -> bool {
-    // No server is asked.
+    // mountinfo is in memory: no server is asked.
     match mount_closes_quietly(mount) {
         Some(quiet) => quiet,
-        // One that this process does not see: the kernel's own (memory without a name, queues of messages), or
-        // of another name space, from which the descriptor was handed in.
+        // This process does not see the mount: the kernel's own (anonymous memory, message queues),
+        // or one of another name space, from which the descriptor was passed.
         None => {
             sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).is_quiet())
         }
     }
 }
 
-/// Whether a mount is of a quiet file system; `None` if it is not to be seen.
+/// True if the mount's file system needs no flush at close; `None` if the mount is not listed.
 fn mount_closes_quietly(mount: u64) -> Option<bool> {
     let path = c"/proc/self/mountinfo".as_ptr() as u64;
     let list = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
@@ -156,13 +163,13 @@ fn mount_closes_quietly(mount: u64) -> Option<bool> {
     found
 }
 
-/// Looks for a mount in mountinfo (proc_pid_mountinfo(5)): its number is the first word of its line, its type the first behind
-/// a word that is a dash.
+/// Finds a mount in mountinfo (proc_pid_mountinfo(5)): its number is the first word of its line,
+/// its type the first word behind a dash.
 struct MountinfoScanner {
     wanted: u64,
     words: u32,
     number: u64,
-    /// The type's word is next, or at hand.
+    /// True if the type is the next or current word.
     after_dash: bool,
     word: [u8; 16],
     len: usize,
@@ -173,7 +180,7 @@ impl MountinfoScanner {
         MountinfoScanner { wanted, words: 0, number: 0, after_dash: false, word: [0; 16], len: 0 }
     }
 
-    /// Takes one byte; whether the mount's type is a quiet one, once that is known.
+    /// Takes one byte. Returns whether the mount closes quietly, once its type is known.
     fn push(&mut self, byte: u8) -> Option<bool> {
         if !matches!(byte, b' ' | b'\n') {
             if let Some(place) = self.word.get_mut(self.len) {
@@ -219,7 +226,7 @@ mod tests {
         assert_eq!(found, [Some(true), Some(false), Some(false), Some(true), None, None]);
     }
 
-    /// A queue of messages is a regular file to statx(2), on a mount that is in no list.
+    /// A message queue is a regular file to statx(2), on a mount that is not listed.
     #[test]
     fn what_the_kernel_keeps_for_itself_is_quiet() {
         let name = std::format!("flushes-{}\0", std::process::id());
@@ -234,7 +241,7 @@ mod tests {
         let _ = make(k::__NR_mq_unlink, [name, 0, 0, 0, 0, 0]);
         let memory = make(k::__NR_memfd_create, [name, 0, 0, 0, 0, 0]);
         let flushes = FlushOnClose::new();
-        // Where there are no queues, there is none to be told about.
+        // Kernels without message queues are skipped.
         for fd in [queue, memory].into_iter().flatten() {
             assert!(!flushes.flushes_on_close(fd as Fd), "{fd}");
             sys::close(fd as Fd).expect("ours");

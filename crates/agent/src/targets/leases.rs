@@ -1,9 +1,9 @@
 //! Programs that answer for the opens of others.
 //!
-//! A lease for writing (fcntl(2)) is broken by whoever opens the file, and not given while somebody has it open; and who
-//! gets permission events (fanotify(7)) is asked for each open, and may count on those that it expects. Where a program of
-//! the session does either, nothing is opened ahead of anybody any more: for which files that matters
-//! is known to the kernel alone.
+//! A write lease (fcntl(2)) is broken when any process opens the file, and refused while the file
+//! is open. A listener for permission events (fanotify(7)) is asked about each open, and may rely
+//! on seeing only those that it expects. Where a program of the session uses either, nothing is
+//! opened ahead any more: only the kernel knows which files are concerned.
 
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol;
@@ -15,7 +15,7 @@ use crate::plane::{Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, nr};
 
-/// By this call, if it succeeds, the program will answer for opens.
+/// True if this call, when it succeeds, makes the program answer for opens.
 pub(super) fn answers_opens(call: &Call) -> bool {
     /// `FAN_CLASS_CONTENT` and `FAN_CLASS_PRE_CONTENT` (linux/fanotify.h).
     const ASKED: u64 = 0x4 | 0x8;
@@ -27,7 +27,7 @@ pub(super) fn answers_opens(call: &Call) -> bool {
 }
 
 impl Target {
-    /// There is nothing read ahead and no shadow in the session from here on, and nothing open for them.
+    /// Ends all shadows and all reading ahead in the session, which closes what they hold open.
     pub(super) fn stop_reading_ahead(&self, session: &'static Session) -> Outcome {
         self.end_shadows(session);
         let mask = signal_block::begin();

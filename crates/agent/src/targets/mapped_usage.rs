@@ -1,15 +1,17 @@
-//! Which parts of mapped files the program has used, told for the memory of earlier runs.
+//! Records which parts of mapped files the program has used.
 //!
-//! A mapping is told when it is made, whole (`record`): its page faults are not seen. What was used of it the kernel
-//! knows as long as it is there: the pages that this process has ([`super::page_residency`]). So it is
-//! asked before they are gone, at the end of the program and before a large mapping is taken away.
+//! A mapping is recorded whole when it is made ([`super::access_recording`]), as its page faults
+//! are not seen. The kernel knows which pages this process has while the mapping exists
+//! ([`super::page_residency`]). So it is asked at the end of the program, and before a large
+//! mapping is unmapped.
 //!
-//! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it
-//! has waited for [`JOIN_FAULTS`] of them, and for each so long that there is something to gain.
+//! A process may wait in page faults and nowhere else. It joins the session in order to record if
+//! it has waited for [`JOIN_FAULTS`] of them, and long enough in each that there is something to
+//! gain.
 //!
-//! Invariant: no call takes longer for it than [`LOOK_US_MIN`], or one part in [`LOOK_SHARE`] of what the process has
-//! waited, and never longer than [`LOOK_US_MAX`] (beside what it takes to join, once); and only where
-//! accesses are recorded.
+//! Invariant: no call takes longer for it than [`LOOK_US_MIN`], or one part in [`LOOK_SHARE`] of
+//! what the process has waited, and never longer than [`LOOK_US_MAX`]. Joining, once, comes on top.
+//! All this happens only where accesses are recorded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -32,44 +34,44 @@ use crate::process_maps;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
-/// How long looking at mappings may take at a time, in microseconds; longer where page faults have waited for
-/// longer: mincore(2) takes 10 ms for a gigabyte on an idle machine.
+/// Longest time spent on mappings in one call, in microseconds, and its limits where page faults
+/// have waited longer. mincore(2) takes 10 ms for a gigabyte on an idle machine.
 const LOOK_US_MIN: u64 = 4_000;
 const LOOK_US_MAX: u64 = 64_000;
 const LOOK_SHARE: u64 = 16;
-/// Between two looks whether there is room for a record, in microseconds.
+/// Interval between two checks for room in the ring, in microseconds.
 const ROOM_CHECK_US: u64 = 50;
-/// Page faults that a process has waited in when it joins for them.
+/// Page faults that a process has waited for when it joins.
 const JOIN_FAULTS: u64 = 32;
-/// Mappings of at least so many bytes are looked at before they are taken away.
+/// Size from which a mapping is inspected before it is unmapped, in bytes.
 const LARGE_MAPPING_BYTES: u64 = 1 << 20;
 /// Large mappings that are remembered.
 const LARGE_MAPPINGS: usize = 16;
-/// Longest name of a file of which that is.
+/// Longest file name of a remembered mapping, in bytes.
 const NAME_MAX: usize = 248;
-/// Bytes that one record with a mask tells of.
+/// Bytes that one record with a mask covers.
 const SPAN_BYTES: u64 = PARTS * BLOCK_BYTES;
-/// Most spans that were used whole, and are told as one range: that of the longest access.
+/// Most fully used spans that are recorded as one range: as long as the longest access.
 const RANGE_SPANS_MAX: u64 = (8 << 20) / SPAN_BYTES;
 
-/// The large mappings of files that were made last, and when the process began.
+/// The most recent large mappings of files, and the start of the process.
 pub(super) struct MappedUsage {
     mappings: Lock<[LargeMapping; LARGE_MAPPINGS]>,
     next: AtomicU64,
-    /// Time-stamp.
+    /// Time-stamp of the start of the process.
     process_start: AtomicU64,
 }
 
 /// A large mapping of a file.
 #[derive(Clone, Copy)]
 struct LargeMapping {
-    /// First address; 0: none.
+    /// First address; 0: unused entry.
     start: u64,
-    /// Where in its file the mapping begins.
+    /// File offset at which the mapping begins, in bytes.
     offset: u64,
-    /// Of the file.
+    /// Identity of the file.
     file: Identity,
-    /// The file is this user's, so that mincore(2) tells the truth.
+    /// True if the file is this user's, so that mincore(2) tells the truth.
     is_own: bool,
     name: [u8; NAME_MAX],
     name_len: usize,
@@ -87,7 +89,7 @@ impl LargeMapping {
         }
     }
 
-    /// By which the supervisor knows the file.
+    /// Identity and name by which the supervisor knows the file.
     fn file(&self) -> (Identity, &[u8]) {
         (self.file, &self.name[..self.name_len])
     }
@@ -99,17 +101,17 @@ impl MappedUsage {
         MappedUsage { mappings: all, next: AtomicU64::new(0), process_start: AtomicU64::new(0) }
     }
 
-    /// A process begins, at that time-stamp.
+    /// Sets the time-stamp of the process's start.
     pub(super) fn start(&self, now: u64) {
         self.process_start.store(now, Relaxed);
     }
 
-    /// In a forked child.
+    /// Releases the lock in a forked child.
     pub(super) fn start_in_child(&self) {
         self.mappings.break_open();
     }
 
-    /// Bytes of the file `fd` from `read_offset` were mapped at `at`.
+    /// Remembers that the file `fd` was mapped at `at`, from `offset`.
     pub(super) fn note(&self, at: u64, fd: Fd, offset: u64) {
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = path_text::directory(fd, &mut text) else { return };
@@ -128,13 +130,13 @@ impl MappedUsage {
         room.copy_from_slice(name);
         large.name_len = name.len();
         let place = self.next.fetch_add(1, Relaxed) as usize % LARGE_MAPPINGS;
-        // A handler that jumps away must not leave the lock held.
+        // A signal handler that jumps away must not leave the lock held.
         let mask = signal_block::begin();
         self.mappings.try_with(|all| all[place] = large);
         signal_block::end(mask);
     }
 
-    /// The one that begins at `at`; it is forgotten. Signals are blocked.
+    /// Takes the mapping that begins at `at` out of the list. Signals are blocked.
     fn take(&self, at: u64) -> Option<LargeMapping> {
         self.mappings.try_with(|all| {
             let found = all.iter_mut().find(|large| large.start == at)?;
@@ -144,7 +146,7 @@ impl MappedUsage {
         })?
     }
 
-    /// What this process has waited in page faults at least, in microseconds.
+    /// Lower bound of what this process has waited in page faults, in microseconds.
     fn waited_us(&self, ticks_per_us: u64) -> u64 {
         let (faults, busy_us) = sys::process_major_faults();
         let elapsed_us =
@@ -153,8 +155,8 @@ impl MappedUsage {
     }
 }
 
-/// What a process that has had so many page faults, and was not busy for so long, has waited in them at least; 0
-/// where they were few, or too short to gain from.
+/// Lower bound of the wait in `faults` page faults of a process that was idle for `idle_us`; 0 if
+/// they were few or too short to gain from.
 fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
     if faults >= JOIN_FAULTS && idle_us / faults >= SHORT_WAIT_US {
         faults * SHORT_WAIT_US
@@ -163,18 +165,18 @@ fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
     }
 }
 
-/// How long it may be looked at mappings of a process that has waited for so long.
+/// Longest time to spend on mappings of a process that has waited `waited_us`, in microseconds.
 fn look_us(waited_us: u64) -> u64 {
     (waited_us / LOOK_SHARE).clamp(LOOK_US_MIN, LOOK_US_MAX)
 }
 
-/// Whether a mapping of `len` bytes that is made now is one of which it is told later what was used.
+/// True if the use of a mapping of `len` bytes that is made now is going to be recorded.
 pub(super) fn may_be_recorded(session: &Session, len: u64) -> bool {
     len >= LARGE_MAPPING_BYTES && is_recorded(session)
 }
 
 impl Target {
-    /// The program, or what it was, is about to end.
+    /// Records the use of all mappings before the program ends or is replaced.
     pub(super) fn record_all_mapped(&self, session: &'static Session) {
         if !self.records_mapped(session) {
             return;
@@ -197,7 +199,7 @@ impl Target {
         signal_block::end(mask);
     }
 
-    /// What is mapped at `at` is about to be taken away.
+    /// Records the use of the mapping at `at` before it is unmapped.
     pub(super) fn record_unmapped(&self, session: &'static Session, at: u64, len: u64) {
         if at == 0 || !may_be_recorded(session, len) {
             return;
@@ -217,15 +219,16 @@ impl Target {
         signal_block::end(mask);
     }
 
-    /// Time-stamp up to which it may be looked at mappings now.
+    /// Time-stamp until which mappings may be inspected now.
     fn look_deadline(&self, session: &Session) -> u64 {
         let ticks_per_us = session.config.ticks_per_us.max(1);
-        // As measured, or what those faults took at least that nobody has looked at.
+        // The measured waits, or at least the lower bound for faults that nothing measured.
         let measured = self.waited_ticks.load(Relaxed) / ticks_per_us;
         ticks() + look_us(measured.max(self.mapped_usage.waited_us(ticks_per_us))) * ticks_per_us
     }
 
-    /// Which pages there were can be told; the process joins for that if it has waited for them.
+    /// True if the use of mappings can be recorded. Joins the session for that if the process has
+    /// waited for pages.
     fn records_mapped(&self, session: &'static Session) -> bool {
         if !is_recorded(session) {
             return false;
@@ -241,7 +244,7 @@ impl Target {
 }
 
 impl LargeMapping {
-    /// Who knows which pages of it there are.
+    /// Source that knows which pages of the mapping are present.
     fn pages(&self) -> Option<PageSource> {
         match plane::has_threads() {
             // Another thread could notice a descriptor.
@@ -251,13 +254,14 @@ impl LargeMapping {
     }
 }
 
-/// Accesses are recorded. (Faults make no device slow: nobody sees them.)
+/// True if accesses are recorded. `tell::SOME` does not count, as faults are not seen and make no
+/// device slow.
 fn is_recorded(session: &Session) -> bool {
     !matches!(session.config.tell, tell::NOTHING | tell::SOME)
 }
 
-/// Tells which parts of a mapping are there: of that `file` (by identity and name), from the first address to the
-/// one behind the last, which begins at an offset.
+/// Records which parts of a mapping are present: of a file (identity and name), mapped at first
+/// address and end, from a file offset.
 fn record_used(
     session: &'static Session,
     pages: &PageSource,
@@ -286,7 +290,7 @@ fn record_used(
     told
 }
 
-/// Puts a record on its way, and waits for room until `look_deadline`; then an error ends it all.
+/// Sends a record, waiting for room until `until`, and fails with EAGAIN afterwards.
 fn send_before(
     session: &'static Session,
     position: u64,
@@ -302,29 +306,30 @@ fn send_before(
     Ok(())
 }
 
-/// What one record tells of a file.
+/// Content of one record about a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct UsedPart {
-    /// First byte.
+    /// File offset of the first byte.
     offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     length: u64,
-    /// Which blocks of them, as [`PARTLY`] has it; `None`: all.
+    /// Mask of the used blocks, as in [`PARTLY`]; `None`: all.
     mask: Option<u64>,
 }
 
-/// Bytes of a file, ascending, as parts of it in whole blocks: spans, those that were used whole together.
+/// Collects used byte ranges, ascending, into parts of whole blocks: spans with a mask, and runs of
+/// fully used spans.
 #[derive(Default)]
 struct BlockRuns {
-    /// The span that was added to last, by its number, and which of its blocks.
+    /// Number of the current span, and the mask of its used blocks.
     span: u64,
     mask: u64,
-    /// Spans before it that were used whole: the first, and the one behind the last.
+    /// Fully used spans before it: the first, and the one behind the last.
     whole: (u64, u64),
 }
 
 impl BlockRuns {
-    /// Bytes from `start` to `end`.
+    /// Adds the bytes from `start` to `end`.
     fn add(
         &mut self,
         start: u64,
@@ -382,7 +387,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// What is told of these ranges of bytes.
+    /// Parts that are recorded for these byte ranges.
     fn parts(ranges: &[(u64, u64)]) -> Vec<UsedPart> {
         let (mut all, mut blocks) = (Vec::new(), BlockRuns::default());
         let mut tell = |part| {

@@ -1,9 +1,10 @@
-//! The program maps or unmaps where memory of ours is ([`room`]).
+//! Calls that map or unmap memory of the agent's ([`address_space`]).
 //!
-//! It can know such an address only from a list of its mappings, or by chance. Where there is only room, it
-//! gets it. What is in use is not worth a wrong result: the process goes on natively, and the call is made as
-//! it stands; only to the code that it is running, or comes through, nothing can be done. To unmap what,
-//! for all that the program knows, is not there does nothing.
+//! The program can know such an address only from a list of its mappings, or by chance. Space that
+//! is only reserved is given to it. Where memory is in use, a wrong result is not acceptable: the
+//! process goes on natively and the call is made as it stands. Only the code that it is running, or
+//! that calls pass through, cannot be given up: the call then fails. Unmapping memory that the
+//! program does not know of does nothing.
 
 use linux_raw_sys::general as k;
 
@@ -25,8 +26,8 @@ fn own_memory_from(session: &Session, at: u64, end: u64) -> Option<plane::Addres
 }
 
 impl Target {
-    /// The program is about to replace whatever is in `len` bytes from `at`: what becomes of the call if it
-    /// cannot have the place.
+    /// Makes way for a mapping that replaces `len` bytes from `at`. Returns the outcome of the call
+    /// if the place cannot be given up.
     fn replace_range(&self, session: &'static Session, at: u64, len: u64) -> Option<Outcome> {
         let end = at.saturating_add(len);
         if !at.is_multiple_of(PAGE) || len == 0 {
@@ -42,14 +43,14 @@ impl Target {
         Some(stop_policy(session))
     }
 
-    /// The program wants a place of memory if nothing is there: what is ours makes way.
+    /// Gives up reserved space that the program wants only if it is free.
     fn make_way(&self, at: u64, len: u64) {
         if at.is_multiple_of(PAGE) {
             address_space::make_way(at, at.saturating_add(len));
         }
     }
 
-    /// A mapping of the program's, perhaps at an address of its own choice.
+    /// Makes way for a mapping at an address that the program has chosen.
     pub(super) fn map_fixed(&self, session: &'static Session, call: &Call) -> Option<Outcome> {
         let [at, len, _, flags, ..] = call.args;
         let flags = flags as u32;
@@ -100,7 +101,7 @@ impl Target {
         if own_memory_from(session, at, end).is_none() {
             return Outcome::Native;
         }
-        // What is around ours.
+        // Unmap the parts around the agent's memory.
         let mut from = at;
         while from < end {
             let plane::AddressRange { start: ours, end: behind } =

@@ -1,5 +1,5 @@
-//! membarrier(2), which the plane has registered the process for, to patch under threads: the program is to
-//! see what it has registered for itself.
+//! membarrier(2). The plane has registered the process for it, in order to patch code under
+//! threads; the program must see only its own registrations.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,8 +13,8 @@ const REGISTER_SYNC_CORE: u32 = 1 << 6;
 const REGISTER_COMMANDS: u32 = 1 << 2 | 1 << 4 | REGISTER_SYNC_CORE | 1 << 8;
 const GET_REGISTRATIONS: u32 = 1 << 9;
 
-/// What the program has registered the process for. (A forked child inherits either both or none: what the
-/// kernel says is looked at, too.)
+/// Registrations that the program has made. A forked child inherits both sets or none, so the
+/// kernel's answer is consulted too.
 static REGISTERED: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn membarrier(call: &Call) -> Outcome {
@@ -29,7 +29,7 @@ pub(super) fn membarrier(call: &Call) -> Outcome {
             Outcome::Answer(ret)
         }
         SYNC_CORE if flags == 0 && registered & REGISTER_SYNC_CORE == 0 => {
-            // A kernel without it says so.
+            // A kernel without the command fails by itself.
             let ret = call.perform();
             Outcome::Answer(if ret == 0 { sys::fail(sys::EPERM) } else { ret })
         }

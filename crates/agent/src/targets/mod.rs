@@ -1,9 +1,10 @@
-//! The policy of a target: its calls, unchanged, and a sync when one would stall unforeseen.
+//! The policy of a target: makes its calls unchanged, and a sync where a call would stall
+//! unforeseen.
 //!
-//! While nothing stalls, a call is made as it stands and only timed. Once something has stalled,
-//! calls are first tried without waiting ([`stall_handling`]); one that would wait looks at the hint log,
-//! has its own I/O started by the prefetcher, makes a shadow if none foresaw it ([`shadow_sync`]), and is
-//! then made as it stands.
+//! While nothing stalls, a call is made as it stands and only timed. After a stall, calls are first
+//! tried without waiting ([`stall_handling`]). A call that would wait consults the hint log and has
+//! its own I/O started by the prefetcher. If no shadow foresaw the wait, it makes a shadow
+//! ([`shadow_sync`]). Then the call is made as it stands.
 //!
 //! Invariant: every result that the program sees is the kernel's answer to the call that the
 //! program made, or to the same call with a flag that makes it fail rather than wait.
@@ -65,28 +66,28 @@ use privilege_changes::{
 };
 use stall_probing::StallProbing;
 
-/// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
+/// State of a target, shared by all of its threads. Shadows and children inherit a copy.
 ///
-/// What is written often comes first, in few pages: each costs a fault and a copy after a fork, in the parent as
-/// in the child.
+/// Fields that are written often come first, in few pages: each page costs a fault and a copy after
+/// a fork, in the parent and in the child.
 #[repr(C)]
 pub struct Target {
     pub(crate) stall_probing: StallProbing,
     dcache_misses: dcache_miss_cost::DcacheMissCost,
     run_queue: run_queue_delay::RunQueueDelay,
     pub(crate) syncs: Lock<shadow_sync::SyncHistory>,
-    /// The thread of which there is a shadow; null while that may be any.
+    /// Thread that has the shadow; null while it may be any thread.
     pub(crate) shadowed_thread: AtomicPtr<Thread>,
-    /// Whether the supervisor has been asked to let this process join.
+    /// True if the supervisor has been asked to let this process join.
     tried_to_join: AtomicBool,
-    /// What this process has waited without having joined, in time-stamp ticks.
+    /// Time that this process waited before it joined, in time-stamp ticks.
     waited_ticks: AtomicU64,
     /// Held by the thread that writes the target's ring.
     ring_lock: Lock<()>,
     disclosures: disclosure_calls::DisclosureState,
-    /// Accesses that this process did not join for.
+    /// Accesses that did not make this process join.
     accesses_before_join: AtomicU32,
-    /// An access could not be told.
+    /// True while accesses cannot be recorded because the ring has no room.
     recording_falls_behind: AtomicBool,
     demand_readahead: demand_readahead::DemandReadahead,
     dontfork: dontfork_regions::DontforkRegions,
@@ -94,9 +95,9 @@ pub struct Target {
     flush_on_close: flush_on_close::FlushOnClose,
     mapped_usage: mapped_usage::MappedUsage,
     fault_watch: page_faults::FaultWatch,
-    /// There is memory of which no copy is to be made.
+    /// True once the process has memory that must not be copied into a shadow.
     shadows_forbidden: AtomicBool,
-    /// Threads wait for children of all kinds.
+    /// True once a thread has waited for children of all kinds.
     waits_for_clones: AtomicBool,
 }
 
@@ -122,8 +123,8 @@ static TARGET: Target = Target {
     waits_for_clones: AtomicBool::new(false),
 };
 
-/// Calls that a target's policy looks at, always: they change what descriptors mean, may bring files
-/// into memory, or are to be met with care.
+/// Calls that the policy of a target always sees: they change the meaning of descriptors, may bring
+/// files into memory, or need special treatment.
 const INTEREST: &[u64] = &[
     nr::OPEN,
     nr::OPENAT,
@@ -177,7 +178,7 @@ const INTEREST: &[u64] = &[
     nr::LANDLOCK_RESTRICT_SELF,
 ];
 
-/// Whether this policy looks at calls of that number, wherever it is asked from.
+/// True if this policy needs to see calls of that number, called by the plane or by another policy.
 pub(crate) fn intercepts(number: u64) -> bool {
     const SEES: [bool; CALLS] = {
         let (mut table, mut n) = ([false; CALLS], 0);
@@ -196,34 +197,33 @@ pub(crate) fn intercepts(number: u64) -> bool {
     SEES.get(number as usize).is_some_and(|&sees| sees)
 }
 
-/// Calls of that number are looked at for hints alone: to miss one costs no more than that.
+/// True if calls of that number only produce hints: missing one costs no more than a hint.
 pub(crate) fn is_hint_only(number: u64) -> bool {
     may_be_sampled(number)
         || matches!(number, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CHDIR | nr::FCHDIR)
         || matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
 }
 
-/// How this policy ends, where another asks it ([`set_consulted_by_other_policy`]).
+/// True if another policy consults this one ([`set_consulted_by_other_policy`]).
 static IS_CONSULTED: AtomicBool = AtomicBool::new(false);
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
-/// From here on it is another policy that the plane asks, and that asks this one of calls that it lets go on. This one can end without
-/// that one: see [`has_ended`].
+/// Declares that the plane asks another policy, which consults this one about calls that it lets
+/// pass. This policy can then end without the other one: see [`has_ended`].
 pub(crate) fn set_consulted_by_other_policy() {
     IS_CONSULTED.store(true, Relaxed);
 }
 
-/// See there.
 fn is_consulted_by_other_policy() -> bool {
     IS_CONSULTED.load(Relaxed)
 }
 
-/// This policy is not to be asked any more, nor in children.
+/// True once this policy has ended: it is not consulted any more, nor in children.
 pub(crate) fn has_ended() -> bool {
     HAS_ENDED.load(Relaxed)
 }
 
-/// The program has changed the rules under which it runs, and this policy ends.
+/// Ends this policy: the program has changed the rules under which it runs.
 fn end_policy() {
     match is_consulted_by_other_policy() {
         true => HAS_ENDED.store(true, Relaxed),
@@ -231,27 +231,27 @@ fn end_policy() {
     }
 }
 
-/// Makes this process a target, in which the plane has started.
+/// Makes this process a target. The plane has started.
 pub fn start() {
     let Some(session) = session::get() else { return };
     TARGET.reset_for_process(session);
     NAMES.set_cwd(start_directory());
-    // (Nothing is prepared for this policy, so that nothing can fail.)
+    // This policy prepares nothing, so setting it cannot fail.
     let _ = plane::set_policy(&INSTALLED);
 }
 
-/// The working directory by its absolute name, so that names that begin there and names that begin at the root
-/// agree.
+/// Identity of the working directory by its absolute name. Names that begin there then agree with
+/// names that begin at the root.
 fn start_directory() -> Identity {
     let mut text = [0u8; PATH_MAX];
     match sys::getcwd(&mut text) {
-        // One that cannot be reached from the root is told without a slash.
+        // The kernel reports a directory outside the root without a leading slash.
         Ok(len @ 2..) if text[0] == b'/' => Identity::ROOT.join(&text[..len - 1]),
         _ => Identity::START_CWD,
     }
 }
 
-/// The policy of a target: it decides when to make a shadow, and otherwise leaves calls as they are.
+/// The policy of a target: decides when to make a shadow, and otherwise leaves calls as they are.
 struct TargetPolicy;
 
 pub(crate) static POLICY: &dyn Policy = &TargetPolicy;
@@ -283,7 +283,7 @@ impl ProcessEvents for TargetPolicy {
 
     fn before_child(&self) {
         TARGET.child_stalls.expect_child();
-        // A parent hears of its children when it reads from a pipe (`child_stalls`).
+        // A parent learns of its children's stalls when it reads from a pipe (`child_stalls`).
         plane::see_all_of(nr::READ, true);
     }
 
@@ -309,7 +309,7 @@ impl ProcessEvents for TargetPolicy {
     }
 }
 
-/// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
+/// Resets the state in a forked child: it keeps the names of descriptors and has no shadow.
 fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
@@ -340,9 +340,9 @@ fn decide_call(call: &Call) -> Verdict {
     let verdict = match TARGET.decide(session, call) {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),
-        // We are the shadow now, at the call where the target stalls.
+        // This process is the shadow now, at the call where the target stalls.
         Outcome::InShadow => {
-            // It gets no signals, those that were held for its target neither.
+            // A shadow gets no signals, not even those that were held for its target.
             call.thread.forget_held();
             return shadow::answer_call(call);
         }
@@ -354,12 +354,13 @@ fn decide_call(call: &Call) -> Verdict {
 }
 
 impl Target {
-    /// A process begins.
+    /// Resets the per-process state at the start of a process.
     fn reset_for_process(&self, session: &Session) {
         self.stall_probing.reset();
         self.mapped_usage.start(ticks());
         self.stall_probing.hear_of_stalls(session.slow_devices().latest(), ticks);
-        // A child's thread counts anew; and to be stopped, as at an exec, counts.
+        // A child's thread starts with its own counts of context switches. Being stopped, as at an
+        // exec, counts too.
         if let Some(thread) = plane::thread::current() {
             thread.switches.set(None);
         }
@@ -395,7 +396,7 @@ impl Target {
                 }
                 note_shared(call, self.map(session, call))
             }
-            // (With userfaultfd(2) the program hears of forks, and of pages that a shadow would fetch.)
+            // Through userfaultfd(2) the program would see forks, and pages that a shadow fetches.
             nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET | nr::USERFAULTFD => {
                 self.forbid_shadows(session);
                 Outcome::Native
@@ -417,7 +418,7 @@ impl Target {
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::UNLINK | nr::UNLINKAT | nr::RMDIR => {
-                // A shadow may be the last to hold what is removed.
+                // A shadow may be the last holder of the removed file.
                 self.end_shadows(session);
                 Outcome::Native
             }
@@ -443,11 +444,11 @@ impl Target {
                 self.hide_helpers(call);
                 self.wait_for_children(session, call)
             }
-            // A filter of the program's own: our calls would be judged by it.
+            // The program's own filter would judge our calls.
             nr::SECCOMP if installs_filter(call) => retire_plane(session),
             nr::SECCOMP => Outcome::Native,
             nr::PRCTL => self.prctl(session, call),
-            // It asks to be traced: whoever does that is not to see our signals.
+            // The process asks to be traced: the tracer must not see our signals.
             nr::PTRACE if a[0] == 0 => retire_plane(session),
             nr::PTRACE => Outcome::Native,
             nr::CHROOT
@@ -461,7 +462,7 @@ impl Target {
         }
     }
 
-    /// Calls that change what descriptors mean.
+    /// Makes a call that changes the meaning of descriptors, and updates their names.
     fn track_descriptors(&self, session: &'static Session, call: &Call) -> Outcome {
         match call.nr {
             nr::CLOSE => {
@@ -487,7 +488,7 @@ impl Target {
             _ if ret < 0 => {}
             nr::LSEEK => NAMES.seek(call.fd(0), ret as u64),
             nr::CHDIR => {
-                // One that could not be copied has been changed since, and leads anywhere.
+                // A name that could not be copied has been changed since, and may lead anywhere.
                 let path = directory.as_ref().and_then(PathArgument::copy).unwrap_or(b"?");
                 if session.is_joined() {
                     session.shared().parents.opened(NAMES.cwd(), path);
@@ -503,26 +504,26 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// The program says that some of its memory is not to be seen, or not to reach a disk: what a shadow
-    /// copies would be ordinary memory. It has none from here on, nor have its children.
+    /// Stops making shadows, here and in children: the program marks memory as secret or as not to
+    /// be swapped out, and a shadow's copy would be ordinary memory.
     fn forbid_shadows(&self, session: &'static Session) {
         if !self.shadows_forbidden.swap(true, Relaxed) {
             self.end_shadows(session);
         }
     }
 
-    /// The name of what `path` leads to from `dir`.
+    /// Identity of the object that `path` leads to from `dir`.
     fn path_identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
         session.shared().parents.walk(NAMES.at(dir), path)
     }
 
-    /// What kind of file `fd` is, asked once for each open.
+    /// Kind of file behind `fd`, asked once for each open.
     fn file_kind(&self, fd: sys::Fd) -> FileKind {
         NAMES.kind(fd)
     }
 }
 
-/// What the program maps to share with others is not to be patched.
+/// Excludes memory that the program maps as shared from patching.
 fn note_shared(call: &Call, outcome: Outcome) -> Outcome {
     let [at, old, new, flags, ..] = call.args;
     let len = match call.nr {

@@ -1,4 +1,4 @@
-//! Names: open, stat, access, readlink, and the entries of directories.
+//! Names: open, stat, access, readlink, and directory entries.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
@@ -20,8 +20,7 @@ use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Entries of a directory that are looked at, of those that come at once, where they must be copied: what a C
-/// library asks for.
+/// Most bytes of directory entries that are copied from one call: the size of a C library's buffer.
 const ENTRIES_COPY_BYTES: usize = 32 << 10;
 
 impl Target {
@@ -34,7 +33,7 @@ impl Target {
     ) -> Outcome {
         let mut room = MaybeUninit::uninit();
         let name = &self.path_argument(session, call, at, &mut room);
-        // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
+        // An open that may create or truncate cannot be tried: RESOLVE_CACHED refuses it.
         if flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) != 0 {
             let ret = self.perform_timed(session, call, 0, |t| t.is_name_hinted(session, name));
             return self.note_opened(session, call, ret, name);
@@ -43,7 +42,7 @@ impl Target {
             let ret = self.perform_expecting_memory(session, call, name, WaitLikely::No);
             return self.note_opened(session, call, ret, name);
         }
-        // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
+        // No mode, as nothing is created: openat2 refuses a mode then, which openat ignores.
         let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_CACHED.into() };
         let how = (&raw const how as u64, size_of_val(&how) as u64);
         let args = [name.dir as u64, name.at, how.0, how.1, 0, 0];
@@ -64,7 +63,7 @@ impl Target {
                     None => Outcome::InShadow,
                 }
             }
-            // Answers that a walk through memory can give for good.
+            // Errors that a walk through cached names can return for certain.
             Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
                 self.stall_probing.note_hit();
                 self.note_opened(session, call, sys::fail(e), name)
@@ -74,8 +73,8 @@ impl Target {
                 let ret = call.performed(sys::fail(sys::EINTR));
                 self.note_opened(session, call, ret, name)
             }
-            // openat2 is stricter than openat about flags, and may be refused to us where openat is
-            // not: the call itself has the last word.
+            // openat2 is stricter than openat about flags, and may be refused where openat is not:
+            // the call itself decides.
             Err(_) => {
                 let ret = self.perform_timed(session, call, 0, |_| false);
                 self.note_opened(session, call, ret, name)
@@ -83,7 +82,7 @@ impl Target {
         }
     }
 
-    /// openat2 has its own resolve flags: made as it stands.
+    /// openat2(2) has its own resolve flags, so it is made as it stands.
     pub(super) fn open_as_given(&self, session: &'static Session, call: &Call) -> Outcome {
         let mut room = MaybeUninit::uninit();
         let name = self.path_argument(session, call, (call.fd(0), call.args[1]), &mut room);
@@ -122,10 +121,10 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
+    /// Makes a call whose name is not in the dentry cache. Returns `None` in a shadow that was made
+    /// there.
     ///
-    /// # Safety
-    /// In this call of the program's, the kernel has read the name.
+    /// # Safety In this call of the program's, the kernel has read the name.
     unsafe fn resolve_uncached(
         &self,
         session: &'static Session,
@@ -150,7 +149,7 @@ impl Target {
         }
     }
 
-    /// Makes a call with a name that is hoped to need no more than memory.
+    /// Makes a call whose name is expected to be answered from memory.
     fn perform_expecting_memory(
         &self,
         session: &'static Session,
@@ -169,7 +168,7 @@ impl Target {
             self.note_unexpected_wait(session, device, ticks);
             if self.dcache_misses_are_fast(session) {
                 self.dcache_misses.note(ticks / session.config.ticks_per_us);
-                // Something may be learned from it.
+                // The prefetcher may learn from it.
                 let stall =
                     self.stall_of_name(session, name.dir, text, HintKind::Lookup, NO_FOLLOW);
                 self.send_demand(session, &stall);
@@ -178,14 +177,15 @@ impl Target {
         ret
     }
 
-    /// Names that the kernel does not know are mostly answered from memory here, so that none is tried.
+    /// True if lookups that miss the dentry cache are mostly answered from memory here, so that
+    /// none is probed.
     fn dcache_misses_are_fast(&self, session: &'static Session) -> bool {
         session.is_joined()
             && self.dcache_misses.are_fast()
             && session.shared().control.want_sync.load(Relaxed) == 0
     }
 
-    /// Where the answer for a name lies that the kernel does not know.
+    /// Location of the answer for a name that is not in the dentry cache.
     pub(super) fn locate_name(&self, session: &Session, dir: Fd, path: &[u8]) -> NameLocation {
         if path_text::is_made_up(path) {
             return NameLocation::Memory;
@@ -230,7 +230,7 @@ impl Target {
         self.look_up(session, call, at, flags & k::AT_SYMLINK_NOFOLLOW == 0)
     }
 
-    /// A call that needs only the name's inode: stat, access, readlink.
+    /// Handles a call that needs only the name's inode: stat, access, readlink.
     pub(super) fn look_up(
         &self,
         session: &'static Session,
@@ -243,7 +243,7 @@ impl Target {
         let unknown = self.probing(session)
             && !self.dcache_misses_are_fast(session)
             && match plane::has_threads() {
-                // The place takes a descriptor for a moment, which another thread could notice.
+                // Probing takes a descriptor for a moment, which another thread could notice.
                 true => self.expects_to_wait(session, name),
                 false => is_dcache_miss(name, follow),
             };
@@ -277,8 +277,9 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
-    /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
+    /// True if a lookup that cannot be probed is expected to wait: a call has waited recently, and
+    /// this name was not foreseen. Only in a joined process, as joining would take a descriptor
+    /// too.
     fn expects_to_wait(&self, session: &'static Session, name: &PathArgument<'_>) -> bool {
         session.is_joined()
             && self.expects_stalls(session)
@@ -287,13 +288,14 @@ impl Target {
             })
     }
 
-    /// What cannot be tried without waiting is taken to wait.
+    /// True if calls that cannot be tried without waiting are expected to wait.
     fn expects_stalls(&self, session: &'static Session) -> bool {
         self.stall_probing.has_stalled_lately()
             || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
-    /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
+    /// Reads a directory, which cannot be tried without waiting: it waits unless the directory was
+    /// read before.
     pub(super) fn list_directory(&self, session: &'static Session, call: &Call) -> Outcome {
         let fd = call.fd(0);
         if self.file_kind(fd) != FileKind::Directory {
@@ -324,8 +326,8 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// The kernel has just put `len` bytes of entries of the directory `fd` at `at`. Another thread may have
-    /// them already, and their memory.
+    /// Enters directory entries of `fd` that the kernel has just written: `len` bytes at `at`.
+    /// Another thread may already have changed them, or unmapped their memory.
     fn note_entries(&self, session: &'static Session, fd: Fd, at: u64, len: usize) {
         let directory = NAMES.identity(fd);
         if plane::has_threads() {
@@ -337,8 +339,8 @@ impl Target {
     }
 }
 
-/// Tells the entries of a directory by way of a copy. (Apart: what a policy's frame needs is touched at every call, and so is
-/// memory of each process.)
+/// Enters the entries of a directory from a copy. Not inlined: the policy's stack frame is touched
+/// at every call and costs memory in each process.
 #[inline(never)]
 fn note_copied_entries(session: &'static Session, directory: Identity, at: u64, len: usize) {
     let mut copy = [0u8; ENTRIES_COPY_BYTES];
@@ -348,7 +350,7 @@ fn note_copied_entries(session: &'static Session, directory: Identity, at: u64, 
     }
 }
 
-/// Whether the kernel has to ask the storage for a name.
+/// True if the name is not in the dentry cache, so that the kernel must ask the storage.
 fn is_dcache_miss(name: &PathArgument<'_>, follow: bool) -> bool {
     let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
     match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
@@ -360,18 +362,18 @@ fn is_dcache_miss(name: &PathArgument<'_>, follow: bool) -> bool {
     }
 }
 
-/// Where the answer for a name lies that the kernel does not know.
+/// Location of the answer for a name that is not in the dentry cache.
 pub(super) enum NameLocation {
-    /// In memory, for sure.
+    /// In memory, certainly.
     Memory,
-    /// Where nobody has waited of late: in memory, most likely.
+    /// On a device where no process has waited of late: in memory, most likely.
     Fast,
-    /// Where a lookup would wait, as far as anybody can tell.
+    /// On a device where a lookup is expected to wait.
     Slow,
 }
 
-/// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
-/// Takes a descriptor for a moment, which another thread could notice: none for those.
+/// Device of `path`, which is not in the dentry cache: that of its nearest cached ancestor. `None`
+/// in a process with threads, which could notice the descriptor that this takes.
 fn nearest_device(dir: Fd, path: &[u8]) -> Option<u64> {
     const ABOVE: usize = 8;
     if plane::has_threads() {

@@ -1,13 +1,17 @@
-//! Waits in page faults: no call tells of them, and a program that goes to and fro in a mapped file makes none for long.
+//! Waits in page faults: no call shows them, and a program that accesses a mapped file at random
+//! makes no call for long.
 //!
-//! Once the program has mapped a large file, or has much memory where that may be swapped out, each thread that makes a call has itself poked after some
-//! of its own processor time, and looks how many of its page faults have waited for a device (getrusage(2)). If some
-//! have, and no shadow foresees them, a sync is made there. (A look takes some microseconds, and there is one in 8 ms at most.)
+//! Once the program has mapped a large file, or has much memory that may be swapped out, each
+//! thread that makes a call starts a timer on its own processor time. When the timer fires, the
+//! thread checks how many of its page faults have waited for a device (getrusage(2)). If some have,
+//! and no shadow foresees them, a sync is made there. A check takes some microseconds; without
+//! waits there is at most one in 8 ms.
 //!
-//! *Why by processor time.* The kernel looks at such a timer where a thread goes back to its own code (Linux 5.9,
-//! `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`): the signal interrupts no call, and no wait. A thread that waits uses little of a
-//! processor, so that it is looked at after some tens of faults; one that does not wait is looked at ever less often. A
-//! program that has neither has no timer.
+//! *Why by processor time.* The kernel delivers such a timer when a thread returns to its own code
+//! (Linux 5.9, `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so the signal interrupts no call and no wait.
+//! A thread that waits uses little processor time, and is checked after some tens of faults. A
+//! thread that does not wait is checked ever less often. A program that has neither kind of memory
+//! has no timer.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -23,26 +27,29 @@ use crate::session::{self, Session};
 use crate::sys::{self, nr};
 use crate::thread_timer::PokeTimer;
 
-/// Processor time after which a thread that waits in faults is looked at.
+/// Processor time between two checks of a thread that waits in faults.
 const CHECK_NS: u64 = 1_000_000;
-/// The same of one that does not, at most, where something mapped was not in memory, and where all seemed to be.
+/// Longest processor time between two checks of a thread that does not wait: where a mapping was
+/// not in memory, and where all seemed to be.
 const COLD_CHECK_NS_MAX: u64 = 8_000_000;
 const WARM_CHECK_NS_MAX: u64 = 32_000_000;
-/// Bytes of its own from which on a process's memory is worth watching.
+/// Bytes of a process's own memory from which its faults are checked.
 const SWAPPABLE_BYTES: u64 = 16 << 20;
-/// Faults since the last look that are worth one more: a file's first page is mostly followed by others of the same chunk.
+/// Faults since the last check that justify a sync: the first page of a file is mostly followed by
+/// others of the same chunk.
 const FAULTS_MIN: u64 = 2;
-/// A shadow that finds something is left to work for at least this long, in microseconds.
+/// Shortest time that a shadow with results is left to work, in microseconds.
 const TURN_US: u64 = 200_000;
 
-/// See the module's text.
+/// State of the fault checks of a process.
 pub(super) struct FaultWatch {
-    /// Faults are looked at.
+    /// True if faults are checked.
     is_enabled: AtomicBool,
-    /// Bytes of its own memory that the process has taken, and the end of its heap that it has asked for last.
+    /// Bytes of its own memory that the process has taken, and the last end of its heap that it
+    /// asked for.
     own_bytes: AtomicU64,
     heap_end: AtomicU64,
-    /// The process has mapped a large file, and one that was not in memory.
+    /// True once the process has mapped a large file, and one that was not in memory.
     has_large_mapping: AtomicBool,
     has_cold_mapping: AtomicBool,
 }
@@ -59,11 +66,11 @@ impl FaultWatch {
     }
 
     pub(super) fn start_in_child(&self) {
-        // (It has what its parent had.)
+        // A child has the memory that its parent had.
         self.is_enabled.store(self.own_bytes.load(Relaxed) >= SWAPPABLE_BYTES, Relaxed);
         self.has_large_mapping.store(false, Relaxed);
         self.has_cold_mapping.store(false, Relaxed);
-        // (Timers are not inherited.)
+        // Timers are not inherited.
         if let Some(thread) = plane::thread::current() {
             thread.faults.set(None);
         }
@@ -71,7 +78,7 @@ impl FaultWatch {
 }
 
 impl Target {
-    /// A large file was mapped, `is_mapping_cold`: that is not in memory.
+    /// Starts checking faults after a large file was mapped. `is_cold`: it was not in memory.
     pub(super) fn expect_faults(&self, thread: &Thread, is_cold: bool) {
         self.fault_watch.is_enabled.store(true, Relaxed);
         self.fault_watch.has_cold_mapping.fetch_or(is_cold, Relaxed);
@@ -83,8 +90,8 @@ impl Target {
         self.watch_faults(thread);
     }
 
-    /// The process takes `len` bytes more of its own memory. Once it has so much that some of it may be swapped out its faults
-    /// are looked at, if seldom.
+    /// Adds `len` bytes to the process's own memory. Faults are checked, if seldom, once there is
+    /// so much that some of it may be swapped out.
     pub(super) fn note_growth(&self, session: &Session, len: u64) {
         if session.config.swaps != 0 {
             let own = self.fault_watch.own_bytes.fetch_add(len, Relaxed).saturating_add(len);
@@ -92,7 +99,7 @@ impl Target {
         }
     }
 
-    /// The process asks for its heap to end at `end` (brk(2)).
+    /// Notes that the process asks for its heap to end at `end` (brk(2)).
     pub(super) fn note_brk(&self, session: &Session, end: u64) {
         let before = self.fault_watch.heap_end.swap(end, Relaxed);
         if before != 0 {
@@ -100,12 +107,12 @@ impl Target {
         }
     }
 
-    /// The faults of a thread that makes a call are looked at from now on, if that is worth while.
+    /// Starts checking the faults of a thread that makes a call, if that is worth while.
     pub(super) fn watch_faults(&self, thread: &Thread) {
         if !self.fault_watch.is_enabled.load(Relaxed) || thread.faults.get().is_some() {
             return;
         }
-        // (Of nothing mapped, only of swap.)
+        // Without a large mapping only swapped memory can be waited for.
         let every_ns = if self.fault_watch.has_large_mapping.load(Relaxed) {
             CHECK_NS
         } else {
@@ -118,7 +125,7 @@ impl Target {
         }
     }
 
-    /// The thread has used some of its processor, and is in the program's code.
+    /// Checks the thread's faults. It has used some processor time, and is in the program's code.
     pub(super) fn check_faults(&self, frame: &Context) {
         let (Some(session), Some(thread)) = (session::get(), plane::thread::current()) else {
             return;
@@ -143,7 +150,7 @@ impl Target {
         }
         let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
         let (far, waits) = match wait_if_far_ahead(session) {
-            // (Of one wait.)
+            // Account for a single wait.
             Some(wait) if new == 0 => (true, shadow_sync::FaultWaits { count: 1, ticks: wait }),
             far => (far.is_some(), waits),
         };
@@ -152,7 +159,7 @@ impl Target {
             self.join(session);
             report_cold_mapping(session);
             if self.sync_after_faults(session, &call, waits) == SyncSide::Shadow {
-                // It gets no signals, those that were held for its target neither.
+                // A shadow gets no signals, not even those that were held for its target.
                 thread.forget_held();
                 return;
             }
@@ -161,7 +168,7 @@ impl Target {
         let _ = timer.set(faults.every_ns);
     }
 
-    /// The process is about to end: what this thread has waited since it was looked at is counted.
+    /// Counts what this thread has waited since its last check, before the process ends.
     pub(super) fn count_last_faults(&self, session: &'static Session, thread: &Thread) {
         let Some(before) = thread.faults.get() else { return };
         let faults = faults_now(PokeTimer(before.timer));
@@ -186,7 +193,8 @@ impl Target {
         }
     }
 
-    /// A shadow foresees most of what comes, or may before long, although so many faults have waited.
+    /// True if a shadow foresees most of what comes, or may before long, although faults have
+    /// waited.
     fn is_shadow_ahead(&self, session: &'static Session, faults: u64) -> bool {
         let turn = TURN_US * session.config.ticks_per_us;
         session.is_joined()
@@ -195,28 +203,28 @@ impl Target {
     }
 }
 
-/// The process is far from where its shadow began, and had better have a new one: what a wait takes, in ticks.
+/// Ticks of one wait if the process is far from where its shadow began, and should get a new one.
 fn wait_if_far_ahead(session: &Session) -> Option<u64> {
     let joined = session.is_joined().then(|| &session.shared().control)?;
     (joined.want_sync.load(Relaxed) != 0)
         .then(|| u64::from(joined.service_us.load(Relaxed)) * session.config.ticks_per_us)
 }
 
-/// The supervisor is to look at what this process uses of mapped files.
+/// Asks the supervisor to look at this process's use of mapped files.
 pub(super) fn report_cold_mapping(session: &'static Session) {
     if session.is_joined() {
         session.shared().control.mapped_cold.store(1, Relaxed);
     }
 }
 
-/// The thread was met at work of ours.
+/// Starts the timer again after a poke that met the thread inside the agent.
 pub(super) fn rearm_timer() {
     if let Some(faults) = plane::thread::current().and_then(|thread| thread.faults.get()) {
         let _ = PokeTimer(faults.timer).set(faults.every_ns);
     }
 }
 
-/// The calling thread is about to end; its timer would outlive it.
+/// Deletes the timer of the calling thread, which is about to end; the timer would outlive it.
 pub(super) fn thread_ends() {
     if let Some(faults) = plane::thread::current().and_then(|thread| thread.faults.take()) {
         PokeTimer(faults.timer).delete();
@@ -228,7 +236,8 @@ fn faults_now(timer: PokeTimer) -> Faults {
     Faults { timer: timer.0, every_ns: 0, seen: sys::major_faults(), at }
 }
 
-/// How long the thread has waited between two looks, in ticks: all the time that it used no processor.
+/// Time that the thread has waited between two checks, in ticks: all time in which it used no
+/// processor.
 fn waited_between(session: &Session, before: &Faults, now: &Faults) -> u64 {
     let used_us = now.at.1.saturating_sub(before.at.1) / 1_000;
     now.at.0.wrapping_sub(before.at.0).saturating_sub(used_us * session.config.ticks_per_us)

@@ -1,8 +1,8 @@
-//! Who knows which pages of mappings there are.
+//! Sources that know which pages of mappings are present.
 //!
-//! The kernel tells of this process's own pages (`/proc/self/pagemap`, proc_pid_pagemap(5)): since Linux 6.7 those that
-//! are there, by PAGEMAP_SCAN, and before that an entry for each page. Without a descriptor mincore(2) tells what is in
-//! memory.
+//! For this process's own pages the kernel has `/proc/self/pagemap` (proc_pid_pagemap(5)): since
+//! Linux 6.7 PAGEMAP_SCAN lists the present ones; before, there is an entry for each page. Without
+//! a descriptor, mincore(2) tells which pages are in memory.
 
 use core::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::arch::ticks;
 pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// Entries that are read at a time.
+/// Entries per read.
 const ENTRIES_PER_READ: usize = 512;
-/// Runs of pages that are asked for at a time.
+/// Runs of pages per PAGEMAP_SCAN.
 const RUNS_PER_SCAN: usize = 128;
 
-/// See the module's text.
+/// Source of the residency of pages.
 pub(super) enum PageSource {
-    /// Pages that this process has.
+    /// Pages that are mapped in this process.
     Own(Fd),
-    /// Pages that are in memory, and that somebody may have read. Of files that the process may not write, all are
-    /// said to be.
+    /// Pages that are in the page cache, whichever process has read them. For files that the
+    /// process may not write, all count as present.
     Cached,
 }
 
@@ -32,8 +32,8 @@ impl PageSource {
         sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(PageSource::Own)
     }
 
-    /// Calls `each` with the runs of pages that are there, of those from page `first` to `end`, ascending. When the
-    /// time-stamp `until` has passed that is given up.
+    /// Calls `each` with the runs of present pages from page `first` to `end`, ascending. Fails
+    /// with EAGAIN once the time-stamp `until` has passed.
     pub(super) fn each(
         &self,
         (first, end): (u64, u64),
@@ -79,7 +79,7 @@ impl PageSource {
                 return Ok(());
             }
             for (entry, page) in buf[..got * size].chunks_exact(size).zip(at..) {
-                // The mark is the last bit of an entry there, the first bit here.
+                // The mark is the highest bit of a pagemap entry, the lowest of a mincore byte.
                 let there = match self {
                     PageSource::Own(_) => entry[7] & 0x80 != 0,
                     PageSource::Cached => entry[0] & 1 != 0,
@@ -114,12 +114,12 @@ mod tests {
     const MAPPED: u64 = 64;
     const USED: u64 = 40;
 
-    /// A mapping of this program's file of which one page has been used; its first page.
+    /// A mapping of this program's file of which one page has been used. Returns its first page.
     fn mapping() -> u64 {
         use std::os::fd::AsRawFd;
         let file = std::fs::File::open("/proc/self/exe").expect("this program");
         let args = [0, MAPPED * PAGE, 1, 2, file.as_raw_fd() as u64, 0];
-        // SAFETY: a fresh mapping of a file, which nobody else knows.
+        // SAFETY: a fresh mapping of a file, without other users.
         let at = unsafe { sys::raw(nr::MMAP, args) as u64 };
         // SAFETY: within it.
         let _ = unsafe { core::ptr::read_volatile((at + USED * PAGE) as *const u8) };
@@ -138,7 +138,7 @@ mod tests {
         found
     }
 
-    /// Of a file that this process owns both sources tell of what it has just used.
+    /// Both sources report the used page of a file that this process owns.
     #[test]
     fn pages_that_are_there_are_told_from_those_that_are_not() {
         let first = mapping();

@@ -1,9 +1,10 @@
-//! The name that a call gives, looked at so that it does no harm when it is no longer there.
+//! The path argument of a call, read so that it does no harm if it disappears.
 //!
-//! It lies in the program's memory. Another thread may write there, or unmap it, as soon as the kernel has read
-//! it, which can be long before the call returns; and the call may put its answer there. Where there are other
-//! threads the name is copied before the call is made, by the kernel, which refuses where we would fault. Where
-//! there is one, nobody can have taken it away, and what the answer was written over is not looked at.
+//! It lies in the program's memory. Another thread may overwrite or unmap it as soon as the kernel
+//! has read it, which can be long before the call returns; and the call may put its answer there.
+//! With other threads the kernel copies the name before the call is made: it returns an error where
+//! this process would fault. Without other threads the name stays, except where the answer has
+//! overwritten it; that part is not read.
 
 use core::mem::MaybeUninit;
 
@@ -15,12 +16,12 @@ use crate::plane::{self, Call};
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Where a name is copied to.
+/// Buffer for a copied name.
 pub(super) type PathRoom = MaybeUninit<[u8; PATH_MAX]>;
 
-/// See the module's text.
+/// Path argument of a call.
 pub(super) struct PathArgument<'a> {
-    /// The directory that the name is seen from.
+    /// Directory that the name is relative to.
     pub dir: Fd,
     /// Address of the name in the program's memory, for the kernel.
     pub at: u64,
@@ -31,7 +32,7 @@ pub(super) struct PathArgument<'a> {
 enum ArgumentText<'a> {
     Copied(&'a [u8]),
     InPlace,
-    /// The name was to be copied, and could not be.
+    /// The name should have been copied, and could not be.
     Unreadable,
 }
 
@@ -41,7 +42,7 @@ impl ArgumentText<'_> {
     }
 }
 
-/// Where a call puts its answer.
+/// Buffer in which a call puts its answer.
 #[derive(Clone, Copy, Default)]
 struct AnswerBuffer {
     start: u64,
@@ -64,14 +65,14 @@ impl AnswerBuffer {
         AnswerBuffer { start, len }
     }
 
-    /// Some of the `len` bytes from `at` on may be the answer's.
+    /// True if the answer may overlap the `len` bytes from `at`.
     fn touches(self, at: u64, len: u64) -> bool {
         self.start < at.saturating_add(len) && at < self.start.saturating_add(self.len)
     }
 }
 
 impl<'a> PathArgument<'a> {
-    /// The name at `at`, for what is done before the call as well as after it.
+    /// Copies the name at `at`, for use before as well as after the call.
     pub(super) fn copied(dir: Fd, at: u64, room: &'a mut PathRoom) -> Self {
         let room = room.write([0; PATH_MAX]);
         let text = match sys::copy_string(at, room) {
@@ -91,10 +92,9 @@ impl<'a> PathArgument<'a> {
         }
     }
 
-    /// The name itself, unless it was not to be read or may have been written over.
+    /// The name, unless it must not be read or may have been overwritten.
     ///
-    /// # Safety
-    /// In a call that this thread makes, the kernel has read the name.
+    /// # Safety In a call that this thread makes, the kernel has read the name.
     pub(super) unsafe fn text(&self) -> Option<&[u8]> {
         match self.text {
             ArgumentText::Copied(text) => Some(text),
@@ -103,7 +103,7 @@ impl<'a> PathArgument<'a> {
                 if self.answer.touches(self.at, 1) {
                     return None;
                 }
-                // Where the answer begins behind it, its end may be gone.
+                // If the answer buffer begins behind the name, it may cover the name's end.
                 let most = match self.answer {
                     AnswerBuffer { start, len: 1.. } if start > self.at => start - self.at,
                     _ => u64::MAX,
@@ -116,7 +116,7 @@ impl<'a> PathArgument<'a> {
 }
 
 impl Target {
-    /// The name at `at` that `call` gives. Nobody having to know it, it is not copied.
+    /// The name at `at`, an argument of `call`. It is not copied while no hint or record needs it.
     pub(super) fn path_argument<'a>(
         &self,
         session: &'static Session,
@@ -135,18 +135,19 @@ impl Target {
     }
 }
 
-/// The call reads a symbolic link.
+/// True if the call reads a symbolic link.
 pub(super) fn reads_link(call: &Call) -> bool {
     matches!(call.nr, nr::READLINK | nr::READLINKAT)
 }
 
-/// The call reads a link, and was given something else. (No room for a link's text is found out before the name is read.)
+/// True if the call should read a link and the name is something else. A buffer of size 0 gives the
+/// same error before the name is read.
 pub(super) fn is_not_a_link(call: &Call, ret: i64) -> bool {
     reads_link(call) && ret == sys::fail(sys::EINVAL) && AnswerBuffer::of(call).len as i32 > 0
 }
 
-/// After a call with this result the kernel has certainly read the name that it was given. (Some errors come
-/// before that, and hide a bad address.)
+/// True if a call with this result has certainly read its path. Some errors come earlier and hide a
+/// bad address.
 pub(super) fn path_was_read(ret: i64) -> bool {
     const AFTER: [u32; 8] = [
         sys::ENOENT,

@@ -1,7 +1,8 @@
-//! Calls by which a program changes the rules under which it runs, and after which it has no shadows.
+//! Calls by which a program changes the rules under which it runs, and after which it has no
+//! shadows.
 //!
-//! Most leave interception as it is: only the policy ends. Where calls of ours would be judged by a filter of
-//! the program's, or our signal be seen by a tracer, interception ends, too.
+//! After most of them only the policy ends and interception goes on. Interception ends too where a
+//! filter of the program would judge our calls, or a tracer would see our signal.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +13,7 @@ use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, nr};
 
-/// Calls after which reads and prefetches would run under other rights than the target's.
+/// Calls after which reads and prefetches would run with other rights than the target's.
 pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
     nr::SETUID,
     nr::SETGID,
@@ -25,8 +26,8 @@ pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
     nr::SETGROUPS,
 ];
 
-/// Programs that may be privileged, BusyBox among them, drop what they have not got: they ask for the users
-/// and groups that they have already, and nothing changes.
+/// True if a credential call asks for the users or groups that the process already has. Programs
+/// that may be privileged, BusyBox among them, drop privileges that they never had.
 pub(super) fn keeps_credentials(call: &Call) -> bool {
     let (ids, asked) = match call.nr {
         nr::SETUID => (sys::users(), 1),
@@ -42,8 +43,8 @@ pub(super) fn keeps_credentials(call: &Call) -> bool {
     real == effective && real == saved && call.args[..asked].iter().all(stays)
 }
 
-/// Programs find out what there is (seccomp(2)): they ask for it, or try without a filter and are told that
-/// there was none. Nothing changes by that.
+/// True if the call installs a seccomp filter. Programs also probe for seccomp(2) with a query, or
+/// without a filter, which changes nothing.
 pub(super) fn installs_filter(call: &Call) -> bool {
     use linux_raw_sys::ptrace::{
         SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT,
@@ -57,7 +58,8 @@ pub(super) fn installs_filter(call: &Call) -> bool {
     operation as u32 == strict || operation as u32 == filtered && filter != 0
 }
 
-/// The call sets up rules under which calls of ours, or our signal, could not go on; and somebody who would see them.
+/// True if the call sets up rules under which our calls or our signal could not go on, or lets a
+/// tracer see them.
 fn ends_interception(call: &Call) -> bool {
     use linux_raw_sys::prctl::*;
     match call.nr {
@@ -73,7 +75,8 @@ fn ends_interception(call: &Call) -> bool {
     }
 }
 
-/// Gives interception up if the call needs that: true, then, and it is to be made natively.
+/// Gives up interception if the call requires it. Returns true if it did; the call is then to be
+/// made natively.
 pub fn retire_if_needed(session: &'static Session, call: &Call) -> bool {
     let leaves = ends_interception(call);
     if leaves {
@@ -86,9 +89,9 @@ impl Target {
     pub(super) fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
         use linux_raw_sys::prctl::*;
         match call.args[0] as u32 {
-            // A filter of the program's own, or its own dispatch: our calls would be judged by it.
+            // A filter of the program, or its own dispatch, would judge our calls.
             _ if ends_interception(call) => retire_plane(session),
-            // Shadows, which are orphans, would become its children, and its children's.
+            // Shadows are orphans: they would become children of this process and of its children.
             PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => stop_policy(session),
             PR_SET_DUMPABLE if call.args[1] == 0 => {
                 self.forbid_shadows(session);
@@ -99,22 +102,23 @@ impl Target {
     }
 }
 
-/// The program is about to change the rules under which it runs: from here on it has no shadows, and
-/// nothing that it starts is followed.
+/// Ends the policy, as the program is about to change the rules under which it runs: no more
+/// shadows, and new programs are not followed.
 pub(super) fn stop_policy(session: &'static Session) -> Outcome {
     stop_shadows(session);
     end_policy();
     Outcome::Native
 }
 
-/// The program sets up rules under which calls of ours, or our signal, could not go on: it runs natively.
+/// Ends interception, as the program sets up rules under which our calls or our signal could not go
+/// on.
 pub(super) fn retire_plane(session: &'static Session) -> Outcome {
     stop_shadows(session);
     plane::retire();
     Outcome::Native
 }
 
-/// Shadows of this target end themselves, and the supervisor hears no more of what is said here.
+/// Ends the shadows of this target and tells the supervisor to ignore its records from now on.
 fn stop_shadows(session: &'static Session) {
     let control = &session.shared().control;
     if control.stopped.swap(1, Relaxed) == 0 {

@@ -1,7 +1,8 @@
-//! How long a thread has waited for a processor.
+//! Time that a thread has waited for a processor.
 //!
-//! Where others compute on every processor, whoever has waited for storage then waits for his turn. That is no time that
-//! reading ahead could save, which needs a processor itself. (run_delay in proc(5), /proc/pid/schedstat.)
+//! Where other processes compute on every processor, a thread that has waited for storage then
+//! waits for its turn. Reading ahead could not save that time: it needs a processor itself. The
+//! source is run_delay in /proc/pid/schedstat (proc(5)).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,9 +11,9 @@ use linux_raw_sys::general as k;
 use crate::plane::{self, signal_block};
 use crate::sys::{self, AT_FDCWD};
 
-/// See the module's text.
+/// Run-queue delay of the process's only thread.
 pub(super) struct RunQueueDelay {
-    /// Up to the last look, in nanoseconds.
+    /// Delay at the last check, in nanoseconds.
     seen_ns: AtomicU64,
 }
 
@@ -21,18 +22,19 @@ impl RunQueueDelay {
         RunQueueDelay { seen_ns: AtomicU64::new(0) }
     }
 
-    /// A child: nothing of its time is seen yet.
+    /// Resets the delay in a child.
     pub(super) fn start_in_child(&self) {
         self.seen_ns.store(0, Relaxed);
     }
 
-    /// How long this thread, the only one, has waited for a processor since the last look, in microseconds; 0 where nobody
-    /// can tell. The look takes a descriptor for a moment, which another thread could notice.
+    /// Time that this thread, the only one, has waited for a processor since the last check, in
+    /// microseconds; 0 if unknown. The check takes a descriptor for a moment, which another thread
+    /// could notice.
     pub(super) fn waited_us(&self) -> u64 {
         if plane::has_threads() {
             return 0;
         }
-        // A handler could notice it as well.
+        // A signal handler could notice the descriptor as well.
         let mask = signal_block::begin();
         let now = run_delay();
         signal_block::end(mask);
@@ -49,7 +51,7 @@ fn run_delay() -> Option<u64> {
     second_number(&text[..got.ok()?])
 }
 
-/// The second number of a line: those before and after it are time on a processor and turns.
+/// The second number of a line, between the time on a processor and the number of time slices.
 fn second_number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text.split(|byte| *byte == b' ').nth(1)?).ok()?.parse().ok()
 }

@@ -1,7 +1,12 @@
-//! Making a shadow of the target as it is now, inside a stall.
+//! The sync: makes a shadow of the target as it is now, inside a stall.
 //!
-//! How a shadow gets its memory is this file's and `shadow::template`'s secret: today a fork at
-//! every sync (docs/decisions/0001). The rest of the agent knows only [`Side`].
+//! Of the decision whether a wait is worth a fork, this file has the timing: spacing between syncs,
+//! a rerun in place of a fork, and turns among threads. [`stall_probing`](super::stall_probing)
+//! decides what a stall is, [`stall_handling`](super::stall_handling) calls [`Target::sync`], and
+//! [`sync_budget`](super::sync_budget) weighs cost against gain.
+//!
+//! Only this file and `shadow::template` know how a shadow gets its memory: today by a fork at
+//! every sync (docs/decisions/0001). The rest of the agent knows only [`SyncSide`].
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -26,44 +31,47 @@ use crate::uninherited_memory;
 /// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
 /// tens; a template that takes longer has been killed or starved, and is superseded.
 const HANDSHAKE_US: u64 = 5_000;
-/// Longest wait for the ends of shadows at the target's own. They take some tenths of a millisecond where they find a processor.
+/// Longest wait for shadows to end when the target ends, in microseconds. They take some tenths of
+/// a millisecond once they get a processor.
 const OUTLIVE_US: u64 = 100_000;
-/// A sync is allowed when this many times its cost has passed since the last one.
+/// Multiple of the last sync's cost that must pass before the next one.
 const SYNC_SPACING: u64 = 4;
-/// A wait for storage takes at most so many times what a request takes there that waits for no other.
+/// Upper bound of a wait for storage, as a multiple of the time of a request that does not queue.
 const QUEUED_WAIT_FACTOR: u64 = 2;
-/// A thread's shadow is left to work for at least this long before one of another thread takes its
-/// place, in microseconds.
+/// Shortest time that a thread's shadow is left to work before another thread's replaces it, in
+/// microseconds.
 const TURN_US: u64 = 20_000;
-/// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
+/// Most accesses since the last sync at which its shadow is asked for another run rather than
+/// replaced.
 const RERUN_ACCESSES_MAX: u64 = 16;
 
-/// With so many hints used to one fault that waits, a shadow is taken to foresee what comes.
+/// Used hints per waiting fault from which a shadow counts as foreseeing what comes.
 const HINTS_PER_FAULT: u64 = 4;
 
-/// Page faults of a thread that have waited, and for how many ticks together.
+/// Page faults of a thread that have waited, and their total wait in ticks.
 #[derive(Clone, Copy)]
 pub(super) struct FaultWaits {
     pub count: u64,
     pub ticks: u64,
 }
 
-/// Remembers how the last syncs went, to decide which stalls are worth one.
+/// History of the syncs of a process, from which it is decided which stalls are worth another.
 pub struct SyncHistory {
     last_end: u64,
     last_cost: u64,
     budget: SyncBudget,
-    /// The supervisor is gone, or shadows cannot be made.
+    /// True if the supervisor is gone, or shadows cannot be made.
     is_disabled: bool,
-    /// A shadow was made and not told to end since.
+    /// True while a shadow exists that was not told to end.
     has_shadow: bool,
-    /// The shadow that was made last has been asked for another run.
+    /// True if the newest shadow has been asked for another run.
     has_rerun: bool,
-    /// What a page fault takes that waits, in ticks, if those are what the thread waits for of late; 0: calls are.
+    /// Mean wait of a page fault in ticks, if the thread waits for faults now; 0: it waits for
+    /// calls.
     fault_ticks: u64,
-    /// Faults have been waited for before.
+    /// True once a sync was considered because of page faults.
     has_synced_for_faults: bool,
-    /// Hints issued and used when faults were looked at last.
+    /// Hints issued and used at the last check of faults.
     hint_counts: (u64, u64),
     concurrency: ConcurrencyMeter,
 }
@@ -84,8 +92,8 @@ impl SyncHistory {
         }
     }
 
-    /// So many faults have waited since this was last asked: whether a shadow foresees most of what comes. One that is at
-    /// work and finds something is given `turn` ticks to get ahead.
+    /// True if a shadow foresees most of what comes. `faults` have waited since the last call. A
+    /// shadow that is at work with results gets `turn` ticks to get ahead.
     pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
         let control = &session.shared().control;
         let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
@@ -99,17 +107,17 @@ impl SyncHistory {
         is_at_work && hints.0 > before.0 && ticks().wrapping_sub(self.last_end) < turn
     }
 
-    /// Whether a sync is worth while now.
+    /// True if a sync is worth while now.
     fn is_due(&mut self, session: &'static Session, family: &ChildStalls, stalls: u64) -> bool {
         let control = &session.shared().control;
-        // The supervisor takes the horizon away where there is no memory for shadows.
+        // The supervisor sets the horizon to 0 where there is no memory for shadows.
         if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
             return false;
         }
         if self.is_disabled || ticks().wrapping_sub(self.last_end) < SYNC_SPACING * self.last_cost {
             return false;
         }
-        // Children's uses show in no log of this process.
+        // Uses by children show in no log of this process.
         let open =
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
         let warm = family.take_warm_execs().min(open);
@@ -118,7 +126,7 @@ impl SyncHistory {
         let waited = control.stall_ticks_unforeseen.load(Relaxed);
         self.concurrency.sample(ticks(), waited, session.config.ticks_per_us);
         let seen = self.observe(session);
-        // What shadows for calls have cost says nothing of those for faults.
+        // The cost of shadows for calls says nothing about those for faults.
         let is_first =
             self.fault_ticks > 0 && !core::mem::replace(&mut self.has_synced_for_faults, true);
         if is_first || !self.budget.has_begun() {
@@ -138,7 +146,7 @@ impl SyncHistory {
         };
         let mut seen = seen(control, crowd, session.config.ticks_per_us);
         if uninherited_memory::is_worth_excluding(session, seen.own_pages) {
-            // What a sync copies is little.
+            // Such a sync copies little.
             seen.own_pages = 0;
         }
         match self.fault_ticks {
@@ -148,18 +156,19 @@ impl SyncHistory {
     }
 }
 
-/// There is room for a shadow of this process, which has had so many `minor_faults`: for a copy of it, or it needs none.
+/// True if there is memory for a shadow of this process, which has had `faults` minor faults, or if
+/// a shadow needs no copy.
 fn has_room(session: &Session, faults: u64) -> bool {
     let control = &session.shared().control;
     control.has_room(|| faults)
         || uninherited_memory::is_worth_excluding(session, control.pages_at(faults))
 }
 
-/// What there is to weigh syncs by.
+/// Inputs for the budget, from the counters that are shared with the supervisor.
 fn seen(control: &Control, crowd: Concurrency, ticks_per_us: u64) -> SyncInputs {
     let faults = sys::minor_faults();
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
-    // A shell does not wait for storage itself: those do whom it has started.
+    // A shell does not wait for storage itself; the programs that it starts do.
     let service = match control.service_us.load(Relaxed) {
         0 => None,
         us => Some(u64::from(us) * ticks_per_us),
@@ -171,7 +180,7 @@ fn seen(control: &Control, crowd: Concurrency, ticks_per_us: u64) -> SyncInputs 
         shadows_us: control.shadow_cpu_us.load(Relaxed),
         usual_sync_ticks: control.usual_sync_ticks.load(Relaxed),
         mean_wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
-            // What is beyond was spent in wait of a processor.
+            // The rest of the time was spent waiting for a processor.
             (Some(mean), Some(service)) => Some(mean.min(QUEUED_WAIT_FACTOR * service)),
             (mean, service) => mean.or(service),
         },
@@ -183,8 +192,8 @@ fn seen(control: &Control, crowd: Concurrency, ticks_per_us: u64) -> SyncInputs 
 }
 
 impl Target {
-    /// A hint was used: now and then, whether the shadow still pays. The pages that the program stores
-    /// to are copied as long as it lives.
+    /// Checks at every fourth use of a hint whether the shadow still pays. While it lives, each
+    /// page that the program stores to is copied.
     pub(super) fn review_shadow(&self, session: &'static Session) {
         const EVERY: u64 = 4;
         let control = &session.shared().control;
@@ -202,7 +211,7 @@ impl Target {
         }
     }
 
-    /// Ends the shadow there is, if there is one.
+    /// Ends the shadow, if there is one.
     pub(super) fn end_shadow(&self, session: &'static Session) -> bool {
         let alive =
             self.syncs.try_with(|syncs| core::mem::take(&mut syncs.has_shadow)) == Some(true);
@@ -212,8 +221,8 @@ impl Target {
         alive
     }
 
-    /// Lets go of every shadow, and waits (bounded) until none holds anything any more: the call at hand would find
-    /// it in the way.
+    /// Ends all shadows and waits, for a bounded time, until they hold nothing: they would be in
+    /// the way of the call at hand.
     pub(super) fn end_shadows(&self, session: &'static Session) {
         let control = &session.shared().control;
         self.end_shadow(session);
@@ -225,7 +234,8 @@ impl Target {
                 let _ = sys::futex_wait(&control.gone, seen, Some(200));
                 continue;
             }
-            // Those that do not come now are not waited for again; less than none: one came late.
+            // Shadows that do not end in time are not waited for again. A negative count: one of
+            // those ended late.
             if left != 0 {
                 control.given_up.fetch_add(left as u32, Relaxed);
             }
@@ -233,8 +243,9 @@ impl Target {
         }
     }
 
-    /// Lets go of every shadow, and waits (bounded) until none is left that executes the program's file: somebody may want to
-    /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
+    /// Ends all shadows and waits, for a bounded time, until none executes the program's file.
+    /// Another process may want to write the file as soon as this one ends, and the kernel frees a
+    /// process's memory after its holdings.
     pub(super) fn outlive_shadows(&self, session: &'static Session) {
         self.end_shadows(session);
         let control = &session.shared().control;
@@ -256,7 +267,8 @@ impl Target {
         self.sync_after_faults(session, call, FaultWaits { count: 0, ticks: 0 })
     }
 
-    /// As [`Target::sync`], in no call, and far from where the last was made: of the faults since then nobody told.
+    /// Makes a shadow like [`Target::sync`], but outside of any call and far from the last sync:
+    /// `faults` have waited since.
     pub(super) fn sync_after_faults(
         &self,
         session: &'static Session,
@@ -270,19 +282,19 @@ impl Target {
         {
             return SyncSide::Target;
         }
-        // No handler of the program's may run in the new process, which still is of its group, nor
-        // leave a sync half made: signals wait, in the target until it is over, in the shadow for
-        // good.
+        // No handler of the program may run in the new process, which is still in the program's
+        // process group, nor interrupt a sync. Signals wait: in the target until the sync is over,
+        // in the shadow for good.
         let mask = signal_block::begin();
         let side = self.syncs.try_with(|syncs| {
-            // (Here: whoever says so takes the lock afterwards.)
+            // Checked under the lock: the thread that sets it takes the lock afterwards.
             if self.waits_for_clones.load(Relaxed) {
                 return Some(SyncSide::Target);
             }
             let control = &session.shared().control;
             if !has_room(session, sys::minor_faults()) {
-                // It has grown since the supervisor looked, which may be kept from its processor. What
-                // were faults of files is known when it has counted again.
+                // The process has grown since the supervisor looked, which may not have had a
+                // processor. Once it counts again, faults of files are told apart.
                 if core::mem::take(&mut syncs.has_shadow) {
                     supersede(control);
                 }
@@ -336,7 +348,7 @@ impl Target {
         SyncSide::Target
     }
 
-    /// The shadow of another thread is at work, and not for long.
+    /// True if the shadow of another thread is at work, and was made recently.
     fn is_busy_with_another(&self, session: &'static Session, thread: &Thread) -> bool {
         let shadowed = self.shadowed_thread.load(Relaxed);
         if shadowed.is_null() || core::ptr::eq(shadowed, thread) {
@@ -352,8 +364,9 @@ impl Target {
     }
 }
 
-/// Has the shadow that exists run again, from where it was made, if that is near and was not tried yet:
-/// what the target waited for there has come, and tells it where to go on. Costs the target a tenth of a sync.
+/// Asks the existing shadow for another run from where it was made, if that is near and was not
+/// tried yet. The data that the target waited for there has arrived and changes its course. It
+/// costs the target a tenth of a sync.
 fn request_rerun(session: &Session, syncs: &mut SyncHistory) -> bool {
     if session.is_without(without::AGAIN) {
         return false;
@@ -374,9 +387,9 @@ fn request_rerun(session: &Session, syncs: &mut SyncHistory) -> bool {
     true
 }
 
-/// Makes every shadow that exists end itself; the number of the sync that takes over.
+/// Makes every existing shadow end itself. Returns the number of the sync that takes over.
 pub(super) fn supersede(control: &Control) -> u32 {
-    // The supervisor does the same.
+    // The supervisor supersedes shadows in the same way.
     let sync = control.sync.fetch_add(1, Relaxed).wrapping_add(1);
     request_run(control, sync);
     sync

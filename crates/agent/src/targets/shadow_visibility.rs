@@ -1,11 +1,11 @@
-//! Calls whose answer tells how many processes there are that have some memory, or children.
+//! Calls whose answer depends on how many processes share memory, or on the number of children.
 //!
-//! A shadow has the memory of its target until it has ended: the kernel counts it as attached to System V
-//! segments, does not seal files that it maps, and has no huge page left that it holds. So before such a call
-//! shadows are ended, those of other processes too, which may have the same memory.
+//! A shadow has the memory of its target until it ends. The kernel counts it as attached to System
+//! V segments, refuses to seal files that it maps, and lacks the huge pages that it holds. So
+//! shadows are ended before such a call, also those of other processes, which may share the memory.
 //!
-//! The helper by which a shadow is forked is a child of the process for some 50 µs. The thread that makes it
-//! collects it; another thread that waits for any child of any kind would find it first.
+//! The helper that forks a shadow is a child of the process for some 50 µs. The thread that makes
+//! it collects it; another thread that waits for any child of any kind could find it first.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -23,11 +23,11 @@ const SHM_STATS: [u32; 3] = [2, 13, 15];
 const SHM_HUGETLB: u32 = 0o4000;
 /// `P_ALL` and `P_PGID` of waitid(2).
 const ANY_CHILD_IDS: [u32; 2] = [0, 2];
-/// How long a sync of another thread is waited for, in microseconds, and how often it is looked at.
+/// Longest wait for another thread's sync, and the interval between checks, in microseconds.
 const SYNC_PATIENCE_US: u64 = 50_000;
 const SYNC_CHECK_US: u64 = 50;
 
-/// A shadow would be seen by it.
+/// True if a shadow would change the answer of the call.
 pub(super) fn counts_shadows(call: &Call) -> bool {
     let a = &call.args;
     match call.nr {
@@ -39,13 +39,14 @@ pub(super) fn counts_shadows(call: &Call) -> bool {
     }
 }
 
-/// Ends every shadow of the session, and waits (bounded) until this process's have no memory any more.
+/// Ends every shadow of the session and waits, for a bounded time, until those of this process have
+/// no memory any more.
 pub(super) fn outlive_session_shadows(session: &'static Session) {
     exec::end_session_shadows(session);
     TARGET.outlive_shadows(session);
 }
 
-/// The call waits for any child that there is, of those too whose end sends no SIGCHLD.
+/// True if the call waits for any child, including those that send no SIGCHLD when they end.
 fn waits_for_clones(call: &Call) -> bool {
     let a = &call.args;
     let (is_any, options) = match call.nr {
@@ -58,8 +59,8 @@ fn waits_for_clones(call: &Call) -> bool {
 }
 
 impl Target {
-    /// Before a wait by which one thread could find the helper of another: there are no more shadows from here on.
-    /// (Such a wait is not ours to end: it is not known when it is over.)
+    /// Stops making shadows before a wait by which one thread could find another thread's helper.
+    /// It stays so, as the end of such a wait is not seen.
     pub(super) fn hide_helpers(&self, call: &Call) {
         if !waits_for_clones(call)
             || !plane::has_threads()

@@ -1,6 +1,8 @@
-//! What is common to all calls that can stall: counting, timing, and what happens in a stall.
+//! Code common to all calls that can stall: counting, timing, and the handling of a stall.
 //!
-//! `lookups` and `reads` try a call without waiting; one that would wait becomes a [`Stall`].
+//! [`name_lookups`](super::name_lookups) and [`file_reads`](super::file_reads) try a call without
+//! waiting; a call that would wait becomes a [`Stall`]. Of the decision whether a wait is worth a
+//! fork, this file has the sequence: join, consult the hint log, start the I/O, ask for a sync.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -25,17 +27,18 @@ use crate::plane::{self, Call, sample_counter, signal_block};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
-/// What it takes to join, in microseconds: a process that waits for less than that altogether cannot gain.
+/// Wait from which joining can gain, in microseconds: it takes that long.
 const JOIN_COST_US: u64 = 2_000;
 
-/// The device that a call reads from, if it names that by a descriptor.
+/// Device that a call reads from, if the call has a descriptor of it.
 fn read_device(call: &Call) -> Option<u64> {
     const READS: [u64; 6] =
         [nr::READ, nr::PREAD64, nr::READV, nr::PREADV, nr::GETDENTS, nr::GETDENTS64];
     READS.contains(&call.nr).then(|| descriptor_names::device(call.fd(0)))?
 }
 
-/// Whether a call is likely to wait: enough to have it told exactly, for the price of another call.
+/// Expectation whether a call waits. A likely wait is measured exactly, at the price of another
+/// call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitLikely {
     No,
@@ -43,8 +46,8 @@ pub(super) enum WaitLikely {
 }
 
 impl Target {
-    /// One more access that a shadow makes, too, and as many as it stands for; `piece` is what the log
-    /// calls it.
+    /// Counts an access that a shadow makes too, and the unseen ones that it stands for. `piece` is
+    /// its key in the hint log.
     pub(super) fn count_access(
         &self,
         session: &'static Session,
@@ -74,7 +77,7 @@ impl Target {
         }
     }
 
-    /// If this was hinted, it is used now.
+    /// Marks `piece` as used if it was hinted.
     pub(super) fn note_use(
         &self,
         session: &'static Session,
@@ -88,13 +91,13 @@ impl Target {
         }
     }
 
-    /// The shadow, if there is one, is of this thread.
+    /// True if the shadow, if there is one, is of this thread.
     fn is_shadowed(&self, thread: &Thread) -> bool {
         let shadowed = self.shadowed_thread.load(Relaxed);
         shadowed.is_null() || core::ptr::eq(shadowed, thread)
     }
 
-    /// Counts the chunks of a read of `len` bytes from `source`.
+    /// Records and counts the chunks of a read of `len` bytes from `source`.
     pub(super) fn count_read(
         &self,
         session: &'static Session,
@@ -107,7 +110,7 @@ impl Target {
         self.count_chunks(session, call, source, offset, len);
     }
 
-    /// Counts the chunks of an access that is told otherwise, or not at all.
+    /// Counts the chunks of an access that is recorded elsewhere, or not at all.
     pub(super) fn count_chunks(
         &self,
         session: &'static Session,
@@ -127,8 +130,8 @@ impl Target {
         }
     }
 
-    /// Where the next read of `fd` starts. What is remembered is not believed once calls have gone by
-    /// unseen; while nobody will want to know, it does not matter.
+    /// Offset of the next read of `fd`. The kernel is asked once calls have gone by unseen, unless
+    /// the offset is not needed.
     pub(super) fn read_offset(&self, session: &'static Session, fd: Fd) -> u64 {
         let known = || NAMES.offset(fd);
         if self.stall_probing.has_sampled() && !self.names_are_unused(session) {
@@ -137,20 +140,20 @@ impl Target {
         known()
     }
 
-    /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
+    /// True if nothing has stalled and nothing was hinted: names need not be exact.
     pub(super) fn names_are_unused(&self, session: &'static Session) -> bool {
         !self.probing(session) && session.shared().control.hints_issued.load(Relaxed) == 0
     }
 
-    /// The rest is about to end.
+    /// Prepares for the end of call sampling.
     pub(super) fn leave_sampling(&self) {
         if self.stall_probing.is_sampling() {
             NAMES.forget_kinds();
         }
     }
 
-    /// What this call has read is not a pipe, say, that has been given the number of a file that was
-    /// closed unseen.
+    /// False if the descriptor that this call has read is, say, a pipe that has the number of a
+    /// file that was closed unseen.
     fn is_still_storage(&self, call: &Call) -> bool {
         if !self.stall_probing.has_sampled()
             || !matches!(call.nr, nr::READ | nr::PREAD64 | nr::READV | nr::PREADV)
@@ -166,7 +169,7 @@ impl Target {
         self.stall_probing.probing() || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
-    /// Makes the call as it stands, with a look at the clock.
+    /// Makes the call as it stands and measures its time.
     pub(super) fn perform_timed(
         &self,
         session: &'static Session,
@@ -177,7 +180,7 @@ impl Target {
         self.perform_measured(session, call, bytes, WaitLikely::No, known).0
     }
 
-    /// Makes the call, and says how long it took if it was a stall.
+    /// Makes the call. The second value is its time in ticks, if it was a stall.
     pub(super) fn perform_measured(
         &self,
         session: &'static Session,
@@ -200,8 +203,8 @@ impl Target {
             let now = sys::switches();
             let Some(before) = switches.replace(Some(now)) else { return SleepEvidence::Never };
             let times = now.voluntary.wrapping_sub(before.voluntary);
-            // Since then it may have slept elsewhere: if it was also pushed off, it may have
-            // been so here, and that alone have taken long.
+            // The sleep may have been in an earlier call. If the thread was also preempted, that
+            // may have been here, and may alone have taken long.
             if times == 0 || !exact && before.forced != now.forced || !self.is_still_storage(call) {
                 return SleepEvidence::Never;
             }
@@ -226,7 +229,7 @@ impl Target {
                 NAMES.forget_kinds();
             }
             let control = &session.shared().control;
-            // What is known is asked by the name in the call, which was surely read only then.
+            // The log is consulted with the name in the call, which only then was surely read.
             let (count, time) = match path_was_read(ret) && known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
                 false => (&control.stalls_unforeseen, &control.stall_ticks_unforeseen),
@@ -242,11 +245,11 @@ impl Target {
         (ret, stalled.then_some(took))
     }
 
-    /// A call has waited that was hoped to need no more than memory: everybody is told, and what comes
-    /// next is a stall.
+    /// Reports a call that was expected to need only memory and has waited. The session hears of
+    /// it, and the next such call is treated as a stall.
     pub(super) fn note_unexpected_wait(&self, session: &'static Session, device: u64, ticks: u64) {
         self.waited_ticks.fetch_add(ticks, Relaxed);
-        // To join takes a descriptor for a moment, which another thread could notice.
+        // Joining takes a descriptor for a moment, which another thread could notice.
         if !plane::has_threads() && self.may_gain_from_join(session) {
             self.join(session);
         }
@@ -258,12 +261,14 @@ impl Target {
         }
     }
 
-    /// `piece` was hinted. (Before the process has joined, nothing was; the log is not to take memory for that.)
+    /// True if `piece` was hinted. Before the process has joined nothing was, and the log must not
+    /// take memory.
     pub(super) fn is_hinted(&self, session: &'static Session, piece: impl Into<Piece>) -> bool {
         session.is_joined() && session.shared().log.state(piece) != HintState::Absent
     }
 
-    /// Called only after a stall in a call that the kernel has resolved `name` for.
+    /// True if `name` was hinted. Called only after a stall in a call for which the kernel has
+    /// resolved it.
     pub(super) fn is_name_hinted(
         &self,
         session: &'static Session,
@@ -276,8 +281,8 @@ impl Target {
         })
     }
 
-    /// The call would wait: see that its data is on the way and that a shadow runs ahead, then
-    /// wait. `None` in the shadow.
+    /// Handles a call that would wait: makes sure that its data is on the way and that a shadow
+    /// runs ahead, then waits. Returns `None` in the shadow.
     pub(super) fn handle_stall(
         &self,
         session: &'static Session,
@@ -285,13 +290,13 @@ impl Target {
         stall: Stall<'_>,
         bytes: u64,
     ) -> Option<i64> {
-        // A handler that jumps out of the call is to do so when all this is done.
+        // A handler that jumps out of the call must do so after all this.
         let mask = signal_block::begin();
         if !session.is_joined() && !self.may_gain_from_join(session) {
             signal_block::end(mask);
             let (ret, took) =
                 self.perform_measured(session, call, bytes, WaitLikely::Yes, |_| false);
-            // (What is mapped waits later, unseen.)
+            // A mapping waits later, unseen.
             let ticks = took.unwrap_or(0).max(session.slow_devices().usual());
             self.waited_ticks.fetch_add(ticks, Relaxed);
             return Some(ret);
@@ -305,7 +310,7 @@ impl Target {
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;
             let (ret, took) = self.perform_measured(session, call, bytes, WaitLikely::Yes, known);
-            // So that what is read goes on being told.
+            // Keeps the device slow, so that reads go on being recorded.
             if let Some(took) = took
                 && session.slow_devices().latest() < ticks()
                 && let Some(device) =
@@ -352,8 +357,8 @@ impl Target {
         Some(ret)
     }
 
-    /// Whether this process, which has not joined, has waited so long, the wait ahead included, that others like it
-    /// may be worth what it costs to join.
+    /// True if this process, which has not joined, has waited so long, including the wait ahead,
+    /// that similar waits may be worth the cost of joining.
     fn may_gain_from_join(&self, session: &Session) -> bool {
         if self.stall_probing.waits_are_short() {
             return false;
@@ -362,15 +367,15 @@ impl Target {
         waited >= JOIN_COST_US * session.config.ticks_per_us
     }
 
-    /// What makes a process known to the supervisor. A refusal is final.
+    /// Makes this process known to the supervisor, once. A refusal is final.
     pub(super) fn join(&self, session: &'static Session) {
         if !session.is_joined() && !self.tried_to_join.swap(true, Relaxed) {
             control_client::join(session);
         }
     }
 
-    /// Has the prefetcher start on what the target is about to wait for, so that the I/O is under
-    /// way while the shadow is made.
+    /// Has the prefetcher start the I/O that the target is about to wait for, while the shadow is
+    /// made.
     pub(super) fn send_demand(&self, session: &'static Session, stall: &Stall<'_>) {
         let mut text = [0u8; PATH_MAX + 1];
         let whole = match stall.path.first() {
@@ -381,7 +386,8 @@ impl Target {
         let Some(len) = whole else { return };
         let hint = Hint { path: &text[..len], ..stall.hint };
         let position = session.shared().control.accesses.load(Relaxed);
-        // A ring has one writer. One that finds it taken does without: its own read starts at once.
+        // A ring has one writer. If another thread holds it, the demand is dropped: this thread's
+        // own read starts at once.
         self.ring_lock.try_with(|()| hint_sender::send(session.shared(), 0, position, &hint));
     }
 
@@ -399,10 +405,10 @@ impl Target {
     }
 }
 
-/// Waits of this process that nothing foresaw are mostly so short that to wake whoever would read for it, and another processor for a
-/// shadow, takes as long as they do.
+/// True if the unforeseen waits of this process are mostly so short that waking the prefetcher, and
+/// a processor for a shadow, takes as long.
 fn unforeseen_waits_are_short(session: &Session) -> bool {
-    /// Waits that tell.
+    /// Waits on which the mean is based.
     const ENOUGH: u64 = 8;
     let control = &session.shared().control;
     let stalls = control.stalls_unforeseen.load(Relaxed);
@@ -410,8 +416,8 @@ fn unforeseen_waits_are_short(session: &Session) -> bool {
     stalls >= ENOUGH && ticks / stalls < SHORT_WAIT_US * session.config.ticks_per_us
 }
 
-/// The data that the log has as read is not in memory. (When the call was tried it may just have been on its
-/// way. Of names nothing is told: a server's can be unknown at each look.)
+/// True if data that the log has as read is not in memory. It may have been on its way when the
+/// call was tried. For names this cannot be told: a server's names can miss at each lookup.
 fn was_evicted(stall: &Stall<'_>) -> bool {
     stall.hint.kind == HintKind::Data && is_absent(stall.dir, stall.wait_offset)
 }

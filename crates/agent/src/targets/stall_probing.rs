@@ -1,46 +1,52 @@
-//! Whether calls are worth trying without waiting, and what counts as a stall.
+//! Decides which calls are tried without waiting, and what counts as a stall.
+//!
+//! Of the decision whether a wait is worth a fork, this file has the first part: the detection of
+//! waits that are long enough to gain from.
 //!
 //! A probe costs up to a microsecond on calls that take half of one, so a program that finds
-//! everything in memory must not pay it. Calls are probed for [`PROBES`] calls after each stall, and
-//! for [`PROBES_FOR_OTHERS`] when another process is heard to have stalled; in between they are made as
-//! they stand, with a look at the clock. The threads of
-//! a process share one pace, and lose a count to each other now and then.
+//! everything in memory must not pay it. Calls are probed for [`PROBES`] calls after each stall,
+//! and for [`PROBES_FOR_OTHERS`] after another process is heard to have stalled. In between they
+//! are made as they stand and timed. The threads of a process share this state and occasionally
+//! lose a count to each other.
 //!
-//! A process in which nothing has stalled, nor met anything that was foreseen, for [`QUIET_CALLS`] calls
-//! *rests*: of the calls that need not be seen (the policy says which), a thread makes
-//! [`Pace::calls_to_skip`] without us, then one that is timed as before. A stall in that one, or in any
-//! call that is always seen, ends the rest.
+//! A process samples its calls after [`QUIET_CALLS`] calls without a stall or a use of a hint. Of
+//! the calls that need not be seen (the policy says which), a thread then makes
+//! [`StallProbing::calls_to_skip`] unseen, and the next one is timed as before. A stall in that
+//! one, or in any call that is always seen, ends sampling.
 //!
-//! A wait of less than [`SHORT_WAIT_US`] is too short to gain from: to wake whoever would read ahead takes as long. While
-//! waits like that take more of a process's time than longer ones ([`WaitLengths`]), as on a local SSD, none is a stall. (Where
-//! something is read ahead for it, waits are short because of that, and all are stalls.)
+//! A wait of less than [`SHORT_WAIT_US`] is too short to gain from: waking the prefetcher takes as
+//! long. While such waits take more of a process's time than longer ones ([`WaitLengths`]), as on a
+//! local SSD, none is a stall. Where data is read ahead for the process, waits are short because of
+//! that, and all are stalls.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
 const PROBES: u32 = 512;
-/// Calls probed when others have stalled of late: loading a program and its libraries takes some fifty.
+/// Calls probed after another process has stalled: loading a program and its libraries takes some
+/// fifty.
 const PROBES_FOR_OTHERS: u32 = 160;
-/// A call that took longer than this waited for storage or for a processor.
+/// Time beyond which a call has waited for storage or for a processor, in microseconds.
 const STALL_US_MIN: u64 = 50;
-/// Calls without a stall after which a process rests: long after probing has ceased.
+/// Calls without a stall after which sampling begins: long after probing has ceased.
 const QUIET_CALLS: u32 = 2048;
-/// Fewest calls that go by unseen before one is looked at; the most are three times as many, less
-/// one. So a sixteenth of our price is left, and so many stalls may be missed when a rest ends.
+/// Sampling interval: 8 to 23 calls are skipped, at random. So a sixteenth of the cost is left, and
+/// so many stalls may be missed when sampling ends.
 const SKIP_MIN: u64 = 8;
-/// Samples without a stall, after which a rest is deep: of some 32,000 calls.
+/// Samples without a stall after which sampling becomes deep: some 32,000 calls.
 const QUIET_SAMPLES: u32 = 2048;
-/// So many times as many calls go by unseen in a deep rest. (Whatever opens files is seen all the same.)
+/// Factor of the sampling interval in deep sampling. Calls that open files are seen all the same.
 const DEEP_SKIP_FACTOR: u64 = 4;
-/// Calls that are seen one after the other, and told exactly, when one took long and may have been a stall.
+/// Consecutive calls that are seen and measured exactly after one that took long and may have been
+/// a stall.
 const EXACT_CALLS: u32 = 16;
-/// Reading from memory runs at no less than this many bytes in a microsecond.
+/// Lower bound of the speed of reads from memory, in bytes per microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
-/// See the module's text.
+/// Wait below which there is nothing to gain, in microseconds.
 pub(super) const SHORT_WAIT_US: u64 = 300;
 
-/// How long waits are of late.
+/// Lengths of recent waits.
 struct WaitLengths {
     /// Microseconds spent in short waits and in long ones.
     short_us: AtomicU32,
@@ -48,13 +54,13 @@ struct WaitLengths {
 }
 
 impl WaitLengths {
-    /// What one wait says at most: it may have been slow.
+    /// Most that one wait counts, in microseconds: it may have been exceptionally slow.
     const CAP_US: u64 = 4_000;
-    /// Of older ones only so much counts.
+    /// Sum at which both sums are halved, in microseconds, so that older waits fade.
     const WINDOW_US: u32 = 16_000;
 
-    /// A call took so long, in microseconds, and has slept so many times: once for each request, most likely. It may
-    /// have been `runnable_us` of that that it waited for a processor.
+    /// Adds a call that took `us` microseconds and slept `sleeps` times: most likely once for each
+    /// request. `runnable_us` of that may have been a wait for a processor.
     fn add(&self, us: u64, sleeps: u32, runnable_us: impl FnOnce() -> u64) {
         let one = us / u64::from(sleeps.max(1));
         let one = match one {
@@ -79,19 +85,20 @@ impl WaitLengths {
     }
 }
 
-/// See the module's text.
+/// State of probing and sampling, shared by the threads of a process.
 pub struct StallProbing {
     probes: AtomicU32,
-    /// Up to when others stall, as far as was heard.
+    /// Time-stamp until which another process's stalls make a device slow, as last heard.
     heard_until: AtomicU64,
-    /// Calls that a stall of the recent past makes suspicious.
+    /// Calls that a recent stall makes suspicious.
     suspect_calls: AtomicU32,
-    /// Calls since the last stall, up to [`QUIET_CALLS`], and then samples, up to [`QUIET_SAMPLES`].
+    /// Calls since the last stall, up to [`QUIET_CALLS`], and then samples, up to
+    /// [`QUIET_SAMPLES`].
     quiet_calls: AtomicU32,
-    /// Calls of which it is to be told exactly whether they wait.
+    /// Calls still to be measured exactly.
     exact_calls: AtomicU32,
     wait_lengths: WaitLengths,
-    /// This process has rested, or one of its parents had.
+    /// True if this process, or one of its parents, has sampled calls.
     has_sampled: AtomicBool,
 }
 
@@ -108,7 +115,8 @@ impl StallProbing {
         }
     }
 
-    /// A new process. What it has from its parent was not all seen if that had rested.
+    /// Resets the state in a new process. What it inherits was not all seen if its parent has
+    /// sampled.
     pub(super) fn reset(&self) {
         self.probes.store(0, Relaxed);
         self.heard_until.store(0, Relaxed);
@@ -116,7 +124,7 @@ impl StallProbing {
         self.quiet_calls.store(0, Relaxed);
     }
 
-    /// Some device is slow up to `until` (`abi::slow`).
+    /// Hears that some device is slow until `until` (`abi::slow_devices`).
     pub fn hear_of_stalls(&self, until: u64, now: impl FnOnce() -> u64) {
         // Mostly it is nothing new.
         if self.heard_until.load(Relaxed) != until {
@@ -127,39 +135,39 @@ impl StallProbing {
         }
     }
 
-    /// Calls are to be tried without waiting.
+    /// True if calls are to be tried without waiting.
     pub fn probing(&self) -> bool {
         self.probes.load(Relaxed) > 0
     }
 
-    /// Something has stalled of late. What cannot be tried without waiting (reading a directory)
-    /// is expected to stall only then.
+    /// True if a call has stalled of late. Calls that cannot be tried without waiting (reading a
+    /// directory) are expected to stall only then.
     pub fn has_stalled_lately(&self) -> bool {
         self.suspect_calls.load(Relaxed) > 0
     }
 
-    /// A suspect turned out not to stall: suspicion fades quickly.
+    /// Halves the number of suspicious calls: a suspect did not stall.
     pub fn clear_suspicion(&self) {
         self.suspect_calls.store(self.suspect_calls.load(Relaxed) / 2, Relaxed);
     }
 
-    /// A call found its data in memory.
+    /// Notes that a call found its data in memory.
     pub fn note_hit(&self) {
         for count in [&self.probes, &self.suspect_calls, &self.exact_calls] {
-            // Mostly nothing changes, and threads need not share the line to write.
+            // Mostly nothing changes, and threads need not share the cache line to write.
             if let Some(fewer) = count.load(Relaxed).checked_sub(1) {
                 count.store(fewer, Relaxed);
             }
         }
     }
 
-    /// A call took long of late, and may have been a stall.
+    /// True if a recent call took long and may have been a stall.
     pub fn needs_exact_timing(&self) -> bool {
         self.exact_calls.load(Relaxed) > 0
     }
 
-    /// A call of which samples are enough has been made: how many of its thread's next may go by
-    /// unseen. Which one is seen is to be in no step with what the program does, so `chance` decides.
+    /// Number of the thread's next calls that may go by unseen, after a call that may be sampled.
+    /// `chance` makes it random, so that samples do not follow a pattern of the program.
     pub fn calls_to_skip(&self, chance: impl FnOnce() -> u64) -> u64 {
         if self.needs_exact_timing() {
             return 0;
@@ -179,36 +187,38 @@ impl StallProbing {
         least + chance() % (2 * least)
     }
 
-    /// Waits of this process are too short to gain from.
+    /// True if the waits of this process are too short to gain from.
     pub fn waits_are_short(&self) -> bool {
         self.wait_lengths.are_short()
     }
 
-    /// Nothing has stalled for long.
+    /// True if nothing has stalled for long, so that calls are sampled.
     pub fn is_sampling(&self) -> bool {
         self.quiet_calls.load(Relaxed) >= QUIET_CALLS
     }
 
-    /// Calls of this process have gone by unseen, at some time.
+    /// True if calls of this process have ever gone by unseen.
     pub fn has_sampled(&self) -> bool {
         self.has_sampled.load(Relaxed)
     }
 
-    /// Something that was foreseen has come: to be seen is worth while.
+    /// Notes the use of a hint: calls need to be seen.
     pub fn note_use(&self) {
         self.quiet_calls.store(0, Relaxed);
     }
 
-    /// Something stalls.
+    /// Notes a stall.
     pub fn note_stall(&self) {
         self.quiet_calls.store(0, Relaxed);
         self.probes.store(PROBES, Relaxed);
         self.suspect_calls.store(PROBES, Relaxed);
     }
 
-    /// A call took `ticks` for `bytes`: true if that was a stall. `slept` tells, and is asked only
-    /// if it took long, how often the thread has certainly given up its processor: one that was merely
-    /// pushed off it has not stalled. `runnable_us`: how long it has waited for one lately.
+    /// Notes that a call took `ticks` for `bytes`. Returns true if that was a stall.
+    ///
+    /// `slept` is called only if it took long. It tells how often the thread has certainly given up
+    /// its processor: a thread that was merely preempted has not stalled. `runnable_us` is its
+    /// recent wait for a processor.
     pub fn note_duration(
         &self,
         ticks: u64,
@@ -240,15 +250,16 @@ impl StallProbing {
     }
 }
 
-/// What a call that took long is known to have done meanwhile.
+/// Knowledge of what a call that took long has done meanwhile.
 pub enum SleepEvidence {
     /// The call had a processor all the time, or waited for one.
     Never,
-    /// The call slept in a process that is read ahead for: how long waits are without that is not to be seen.
+    /// The call slept in a process for which data is read ahead: the length of waits without that
+    /// is unknown.
     Helped,
-    /// The call slept, and the thread has slept so many times since it was last looked at.
+    /// The call slept; the thread has slept this many times since the last measurement.
     AtMost(u32),
-    /// The call slept so many times.
+    /// The call slept this many times.
     Times(u32),
 }
 
@@ -362,8 +373,8 @@ mod tests {
         assert!(!pace.waits_are_short());
     }
 
-    /// Whatever comes: nothing goes by unseen within [`QUIET_CALLS`] calls after a stall or a use, and
-    /// later always something does, of bounded length.
+    /// No call goes by unseen within [`QUIET_CALLS`] calls after a stall or a use. Later some
+    /// always do, in bounded numbers.
     #[test]
     fn nothing_goes_by_unseen_soon_after_a_stall() {
         let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());

@@ -1,75 +1,79 @@
-//! Whether the target can afford a sync: what syncs cost it, against what it has waited and what they
-//! have spared it.
+//! Budget of syncs: weighs what they cost the target against its waits and what they have spared
+//! it.
 //!
-//! A sync costs its fork, which grows with the memory that the process has of its own, the pages
-//! that the target stores to afterwards, each of which the kernel copies, and the processor time of the shadow. All is
-//! counted in ticks.
-//! - The part of a fork that is no longer than the wait it is made in is free, as far as nobody else is kept from working:
-//!   the busier the other threads of the process are, the more of it counts ([`Crowd`]).
-//! - Threads that wait at once wait once: what one of them would be spared the others wait all the same. As far as
-//!   they do nothing else, though, all there is to lose is what nobody wants.
-//! - What is beyond, the copies, and what shadows have computed, are booked on an [`Account`], which has no grace: what can
-//!   be tried for nothing, in waits that are long enough, is what there is before anything is known.
-//!   (Before the first sync hints are the supervisor's own, which needs none for them.)
-//! - A used hint spares a part of a wait only: names and attributes come by the block, so that one
-//!   wait brings dozens. How large that part is is told by the prefetcher, for names and for data: by how many of
-//!   its operations had to ask the storage for something.
-//! - What the next one will cost is told by what former ones took, and by the memory there is and what
-//!   they cost by the page.
+//! Of the decision whether a wait is worth a fork, this file has the arithmetic; it reads no clock
+//! and shares no memory.
 //!
-//! Invariant: syncs cost the target no more than what they spare it, a sixteenth of its waits, and what
-//! the last of them costs beyond what was expected of it.
+//! A sync costs its fork, which grows with the process's own memory; a copy of each page that the
+//! target stores to afterwards; and the processor time of the shadow. All costs are in ticks.
+//! - The part of a fork that is no longer than its wait is free, as far as no other thread is kept
+//!   from working: the busier the other threads are, the more of it counts ([`Concurrency`]).
+//! - Threads that wait at the same time wait once: sparing one of them its wait leaves the others
+//!   waiting. As far as they do nothing else, only idle time is lost.
+//! - The rest of the fork, the copies and the shadows' processor time are booked on an [`Account`],
+//!   which starts at zero: waits that are long enough pay for trials. Before the first sync hints
+//!   are the supervisor's own, which need no account.
+//! - A used hint spares only a part of a wait. Names and attributes come by the block, so one wait
+//!   brings dozens. The prefetcher supplies that part, for names and for data: the share of its
+//!   operations that had to ask the storage.
+//! - The cost of the next sync is predicted from former ones, and from the memory there is and the
+//!   cost per page.
+//!
+//! Invariant: syncs cost the target at most what they spare it, a sixteenth of its waits, and the
+//! excess of the last sync over its expected cost.
 
 use runahead_abi::cost_account::{Account, MOST};
 
 use super::concurrency::Concurrency;
 
-/// What the first sync of a session is taken to cost, in microseconds.
+/// Assumed cost of the first sync of a session, in microseconds.
 const FIRST_SYNC_US: i64 = 1_000;
-/// What the first sync is taken to have cost at most, in microseconds: it may have lost its processor.
+/// Most that the first sync counts as having cost, in microseconds: it may have lost its processor.
 const FIRST_SYNC_US_MAX: i64 = 4_000;
-/// A shadow that has cost so many waits more than there was is ended: it had time to be of use.
+/// Overdraft, in waits, at which a shadow is ended: it had time to be of use.
 const OVERDRAFT_WAITS: i64 = 8;
-/// What shadows have computed since the last look counts up to so much, in microseconds.
+/// Most processor time of shadows that counts between two updates, in microseconds.
 const SHADOW_CPU_US_MAX: u64 = 1_000_000;
-/// Hints that were used since the last look count up to so many.
+/// Most used hints that count between two updates.
 const USED_HINTS_MAX: u64 = 1 << 16;
-/// A wait, until one has been measured, in microseconds.
+/// Assumed length of a wait until one has been measured, in microseconds.
 const DEFAULT_WAIT_US: i64 = 1_000;
-/// One page that is copied after a fork, in microseconds: a fault, a page to be had and filled.
+/// Cost of one page copy after a fork, in microseconds: a fault, an allocation and the copy.
 const PAGE_COPY_US: i64 = 3;
-/// What a sync is taken to cost until one has been measured, in pages to the microsecond: a fifth of it
-/// the fork, the rest copies of one page in fifteen.
+/// Assumed speed of a sync until one has been measured, in pages per microsecond: a fifth of the
+/// time is the fork, the rest copies of one page in fifteen.
 const PAGES_PER_US: i64 = 4;
-/// So many pages cost nothing worth counting: what any program has.
+/// Pages that cost nothing worth counting: any program has them.
 const SMALL_PAGES: i64 = 1_024;
 
-/// What is known at a stall.
+/// Inputs known at a stall.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SyncInputs {
-    /// Pages of the process's own.
+    /// Pages of the process's own memory.
     pub own_pages: u64,
-    /// Page faults that needed no device, since the process began (getrusage(2)).
+    /// Page faults without I/O since the process began (getrusage(2)).
     pub minor_faults: u64,
-    /// Hints of shadows that were used, since the process joined.
+    /// Used hints of shadows since the process joined.
     pub hints_used: u64,
     /// Processor time of shadows that have ended, in microseconds.
     pub shadows_us: u64,
-    /// What a sync has taken in other processes of the session, in ticks; 0: there was none.
+    /// Usual time of a sync in other processes of the session, in ticks; 0: none yet.
     pub usual_sync_ticks: u64,
-    /// Mean of the unforeseen stalls, in ticks, if there were any.
+    /// Mean of the unforeseen stalls in ticks, if there were any.
     pub mean_wait: Option<u64>,
-    /// Hints of shadows for data that were used, since the process joined.
+    /// Used data hints of shadows since the process joined.
     pub data_hints_used: u64,
-    /// Of 1,024 operations of the prefetcher with names, those that had a request of their own; 0: not known.
+    /// Operations with names, of 1,024 of the prefetcher, that had a request of their own; 0:
+    /// unknown.
     pub own_requests: u32,
-    /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
+    /// Reads, of 1,024 of the prefetcher, that had a request of their own; 0: unknown.
     pub own_reads: u32,
     pub concurrency: Concurrency,
 }
 
 impl SyncInputs {
-    /// What was spared if each of so many names and so much data that were foreseen would have taken a `mean_wait`.
+    /// Ticks that `names` and `data` hints have spared, if each would have taken a wait of `wait`
+    /// ticks.
     fn spared(&self, names: i64, data: i64, wait: i64) -> i64 {
         let part = |count: i64, own: u32| match own {
             0 => count * wait,
@@ -79,22 +83,23 @@ impl SyncInputs {
     }
 }
 
-/// See the module's text.
+/// State of the budget.
 pub(super) struct SyncBudget {
-    /// In ticks.
+    /// Balance in ticks.
     account: Account,
     ticks_per_us: i64,
     has_begun: bool,
-    /// What a sync costs for each 1,024 pages, in ticks.
+    /// Cost of a sync for each 1,024 pages, in ticks.
     ticks_per_1024_pages: i64,
     has_synced: bool,
-    /// The newest sync: its fork, the pages there were, and those of them that were copied.
+    /// The newest sync: its fork in ticks, the pages there were, and how many of them were copied
+    /// since.
     fork_ticks: i64,
     pages: i64,
     copied_pages: i64,
-    /// What forks took of late.
+    /// Recent mean of forks, in ticks.
     usual_fork_ticks: i64,
-    /// At the last look.
+    /// Inputs at the last update.
     faults: u64,
     used: u64,
     used_data: u64,
@@ -120,7 +125,7 @@ impl SyncBudget {
         }
     }
 
-    /// A process that has just begun, or one that is new by a fork.
+    /// Starts the budget of a process that has begun, or is new by a fork.
     pub(super) fn begin(&mut self, ticks_per_us: u64, seen: &SyncInputs) {
         let per_us = ticks_per_us.max(1) as i64;
         *self = SyncBudget {
@@ -139,8 +144,8 @@ impl SyncBudget {
         self.has_begun
     }
 
-    /// Accounts for what came to pass since the last look. False: the shadow costs more than it gains,
-    /// and has for some time.
+    /// Accounts for costs and gains since the last update. Returns false if the shadow has cost
+    /// more than it gains for some time.
     pub(super) fn update(&mut self, seen: &SyncInputs) -> bool {
         let wait = self.wait_ticks(seen);
         let since = |now: u64, before: u64| match self.has_synced {
@@ -158,7 +163,8 @@ impl SyncBudget {
         let computed =
             seen.shadows_us.saturating_sub(self.shadows_us).min(SHADOW_CPU_US_MAX) as i64;
         self.shadows_us = seen.shadows_us;
-        // At once: a look may come late, and what was spared pays for what was done in the same time.
+        // Gains and costs are booked together: an update may come late, and what was spared pays
+        // for what was done in the same time.
         let gained = seen.spared(names, data, wait);
         match gained - (copied * PAGE_COPY_US + computed) * self.ticks_per_us {
             net @ 0.. => self.account.spared(net, wait),
@@ -167,7 +173,7 @@ impl SyncBudget {
         self.account.balance() >= -OVERDRAFT_WAITS * wait
     }
 
-    /// So many unforeseen stalls: whether a sync is to be made in the last.
+    /// Books `stalls` unforeseen stalls. Returns true if a sync is affordable in the last of them.
     pub(super) fn affords(&mut self, seen: &SyncInputs, stalls: u64) -> bool {
         let wait = self.shared_wait(seen);
         self.update_rate();
@@ -178,18 +184,19 @@ impl SyncBudget {
             (false, others) => others.min(i64::MAX as u64 >> 16) as i64,
         };
         let cost = self.expected_cost(seen.own_pages as i64).max(usual);
-        // (The first shows what it costs: what is not known is not charged.)
+        // The first sync is free in its wait: it shows what it costs, and unknown costs are not
+        // charged.
         let free = if self.has_synced { self.free_ticks(seen) } else { self.wait_ticks(seen) };
         self.account.affords(cost.saturating_sub(free))
     }
 
-    /// A sync was made, which took `fork_ticks` ticks.
+    /// Books a sync that took `fork` ticks.
     pub(super) fn note_sync(&mut self, seen: &SyncInputs, fork: u64) {
         self.pages = seen.own_pages as i64;
         self.copied_pages = 0;
         self.has_synced = true;
         self.fork_ticks = fork as i64;
-        // One that lost its processor meanwhile says little of the next.
+        // A fork that lost its processor meanwhile says little about the next.
         self.usual_fork_ticks = match self.usual_fork_ticks {
             0 => self.fork_ticks.min(FIRST_SYNC_US_MAX * self.ticks_per_us),
             usual => (3 * usual + self.fork_ticks.min(2 * usual)) / 4,
@@ -197,7 +204,7 @@ impl SyncBudget {
         self.account.spent((self.fork_ticks - self.free_ticks(seen)).max(0));
     }
 
-    /// What the newest sync has cost for each page, in place of what was believed, by half.
+    /// Updates the cost per page by half from the newest sync.
     fn update_rate(&mut self) {
         let pages = core::mem::take(&mut self.pages);
         if pages > SMALL_PAGES {
@@ -211,10 +218,10 @@ impl SyncBudget {
         (pages - SMALL_PAGES).max(0).saturating_mul(self.ticks_per_1024_pages) / 1024
     }
 
-    /// The part of a fork that costs nothing.
+    /// Ticks of a fork that cost nothing.
     fn free_ticks(&self, seen: &SyncInputs) -> i64 {
         match seen.concurrency.waiting_threads {
-            // (What a single thread has computed it does not compute while it waits.)
+            // A single thread computes nothing while it waits.
             0 | 1 => self.wait_ticks(seen),
             _ => {
                 self.wait_ticks(seen) / 1024
@@ -223,7 +230,7 @@ impl SyncBudget {
         }
     }
 
-    /// What the process waits when one of its threads does.
+    /// Ticks that the process waits when one of its threads does.
     fn shared_wait(&self, seen: &SyncInputs) -> i64 {
         let Concurrency { waiting_threads: wait, busy_processors: busy } = seen.concurrency;
         let others = i64::from(wait.saturating_sub(1)) * i64::from(busy.min(1024));
@@ -258,7 +265,7 @@ mod tests {
         (balance, seen)
     }
 
-    /// Stalls until a sync is afforded, at most `most`.
+    /// Number of stalls until a sync is affordable, at most `most`.
     fn stalls(balance: &mut SyncBudget, seen: &SyncInputs, most: u32) -> Option<u32> {
         (1..=most).find(|_| balance.affords(seen, 1))
     }
@@ -269,7 +276,7 @@ mod tests {
         assert_eq!(stalls(&mut small, &seen, 10), Some(1));
         let (mut large, seen) = begun(3 << 18);
         let first = stalls(&mut large, &seen, 10_000).expect("it is tried at some time");
-        // 196 ms are expected; a sixteenth of 2 ms is put by for each stall.
+        // 196 ms are expected; a sixteenth of 2 ms is saved at each stall.
         assert!((1_200..1_800).contains(&first), "{first}");
     }
 
@@ -288,7 +295,7 @@ mod tests {
         seen.minor_faults = 1_000_000;
         balance.update(&seen);
         assert_eq!(balance.account.balance(), before - 20 * copies / 7, "no page is copied twice");
-        // What all pages cost is half of what is expected of the next.
+        // The expected cost of the next sync includes half of what copying all pages cost.
         assert!(stalls(&mut balance, &seen, 100).is_none());
         assert!(stalls(&mut balance, &seen, 10_000).is_some(), "but it is tried again");
     }
@@ -300,7 +307,7 @@ mod tests {
         assert!(balance.update(&seen) && !balance.affords(&seen, 1), "49 ms in a wait of 2");
     }
 
-    /// A fork takes twice as long as a wait, as on a fast disk.
+    /// Syncs in 1,000 stalls whose fork takes twice as long as a wait, as on a fast disk.
     fn dear_forks(own_requests: u32) -> u32 {
         let (mut balance, mut seen) = begun(500);
         seen.own_requests = own_requests;
@@ -318,7 +325,8 @@ mod tests {
 
     #[test]
     fn hints_spare_as_many_waits_as_they_have_requests() {
-        // Four used hints for each stall would spare four waits; one in twenty has a request: a fifth of one.
+        // Four used hints for each stall would spare four waits; one in twenty has a request: a
+        // fifth of one.
         assert_eq!((dear_forks(0), dear_forks(1024)), (1_000, 1_000));
         assert!((150..350).contains(&dear_forks(51)), "{}", dear_forks(51));
     }
@@ -333,7 +341,7 @@ mod tests {
                 syncs += 1;
                 balance.note_sync(&seen, 2 * WAIT_US * PER_US);
             }
-            // What the first will take nobody knows.
+            // The cost of the first sync is unknown.
             let most = -(u64::from(syncs == 1) as i64) * (WAIT_US * PER_US) as i64;
             assert!(balance.account.balance() >= most, "only what has been put by is spent");
         }
@@ -366,7 +374,8 @@ mod tests {
         };
         assert_eq!(next(Concurrency { waiting_threads: 1, busy_processors: 1024 }), Some(1));
         assert_eq!(next(Concurrency { waiting_threads: 8, busy_processors: 0 }), Some(1));
-        // It owes one, and is to have another, for each of which eight threads are to wait sixteen times.
+        // The budget owes one wait and has to save another, for each of which eight threads must
+        // wait sixteen times.
         let busy = next(Concurrency { waiting_threads: 8, busy_processors: 1024 });
         assert!(busy.is_some_and(|next| (250..260).contains(&next)), "{busy:?}");
         let half = next(Concurrency { waiting_threads: 8, busy_processors: 512 });
@@ -389,8 +398,9 @@ mod tests {
         );
     }
 
-    /// Whatever the program does, syncs and what their shadows compute cost no more than what they spare, a part of the
-    /// waits, and what one sync costs beyond what was expected, its shadow included, and one wait.
+    /// Syncs and the processor time of their shadows never cost more than they spare, plus a part
+    /// of the waits, plus the excess of one sync (with its shadow) over its expected cost, plus one
+    /// wait.
     #[test]
     fn costs_are_bounded_by_gains_and_waits() {
         let seed = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
@@ -404,10 +414,10 @@ mod tests {
         for _ in 0..50 {
             let pages = below(1 << 20);
             let (mut balance, mut seen) = begun(pages);
-            // Of shadows that compute much, some, or nothing; each of them ends at some time.
+            // Shadows compute much, some, or nothing; each of them ends at some time.
             let computes = [0, 500, 20_000][below(3) as usize];
             let mut left = 0;
-            // Hints that are of no use, hardly any, or much.
+            // Hints are of no use, of hardly any, or of much.
             let most_used = [1, 5, 200][below(3) as usize];
             let wait = WAIT_US * PER_US;
             let (mut cost, mut gain, mut worst) = (0u64, 0, 0);
@@ -428,14 +438,15 @@ mod tests {
                 if balance.affords(&seen, 1) {
                     let fork = below(pages + 1) * PER_US / 10;
                     balance.note_sync(&seen, fork);
-                    // The one before it ends: what it has not computed it never will.
+                    // The shadow before it ends without computing what was left.
                     left = below(computes + 1);
                     cost += fork.saturating_sub(wait);
                     let copies = pages * PAGE_COPY_US as u64 * PER_US;
                     worst = worst.max(fork + copies + left * PER_US);
                 }
             }
-            // One that is expected to take less than the wait it is made in is made with as much overdrawn.
+            // A sync that is expected to take less than its wait may be made with as much
+            // overdrawn.
             let most = gain + worst + wait;
             assert!(cost <= most, "{pages} pages: {cost} for {gain}, at worst {worst}");
         }
