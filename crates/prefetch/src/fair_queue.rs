@@ -15,8 +15,8 @@
 //! knows what the path names, so no other worker may take them.
 //!
 //! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
-//! holds the part it stands for; [`QueueHandle`] is the only way to change either. `turns` holds every
-//! track whose set is not empty and may be served at all, under the tier of its first item.
+//! holds the part it stands for; [`QueueHandle`] is the only way to change either. `turns` holds
+//! every track whose set is not empty and may be served at all, under the tier of its first item.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

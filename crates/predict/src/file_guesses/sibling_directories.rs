@@ -1,8 +1,8 @@
 //! Directories that a program enters one after the other, to look for the same names in each.
 //!
-//! Their place is the parent directory ([`GuessKind::Siblings`]). Lookups in the first demanded sibling
-//! are paid from the client's credit, lookups in its siblings from the place's allowance, as all
-//! guesses are.
+//! Their place is the parent directory ([`GuessKind::Siblings`]). Lookups in the first demanded
+//! sibling are paid from the client's credit, lookups in its siblings from the place's allowance,
+//! as all guesses are.
 
 use runahead_abi::{HintKind, Record};
 
