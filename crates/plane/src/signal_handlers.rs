@@ -108,8 +108,9 @@ unsafe fn go_on_undisturbed(mut frame: Context) -> ! {
     unsafe { arch::sigreturn(core::ptr::from_ref(&frame) as u64) }
 }
 
-/// Calls that do nothing to signals, threads or children: most of those that policies see.
-const HELD_BY: [u64; 79] = [
+/// Calls that do nothing to signals, threads or children: most of those that policies see, with
+/// [`nr::ATTRIBUTE_CHANGES`].
+const HELD_BY: [u64; 64] = [
     nr::READ,
     nr::PREAD64,
     nr::READV,
@@ -164,21 +165,6 @@ const HELD_BY: [u64; 79] = [
     nr::SYMLINKAT,
     nr::MKNOD,
     nr::MKNODAT,
-    nr::CHMOD,
-    nr::FCHMOD,
-    nr::FCHMODAT,
-    nr::FCHMODAT2,
-    nr::CHOWN,
-    nr::FCHOWN,
-    nr::LCHOWN,
-    nr::FCHOWNAT,
-    nr::UTIME,
-    nr::UTIMES,
-    nr::FUTIMESAT,
-    nr::UTIMENSAT,
-    nr::SETXATTR,
-    nr::LSETXATTR,
-    nr::FSETXATTR,
     nr::GETXATTR,
     nr::LGETXATTR,
     nr::LISTXATTR,
@@ -197,6 +183,11 @@ pub(super) fn may_be_held(number: u64) -> bool {
         let (mut table, mut at) = ([false; CALLS], 0);
         while at < HELD_BY.len() {
             table[HELD_BY[at] as usize] = true;
+            at += 1;
+        }
+        at = 0;
+        while at < nr::ATTRIBUTE_CHANGES.len() {
+            table[nr::ATTRIBUTE_CHANGES[at] as usize] = true;
             at += 1;
         }
         table

@@ -113,6 +113,12 @@ pub mod nr {
         PAUSE = __NR_pause, EPOLL_WAIT = __NR_epoll_wait, SEMOP = __NR_semop, SEMTIMEDOP = __NR_semtimedop,
         MSGSND = __NR_msgsnd, MSGRCV = __NR_msgrcv, IO_GETEVENTS = __NR_io_getevents,
     }
+
+    /// Calls that change the attributes of a file.
+    pub const ATTRIBUTE_CHANGES: [u64; 15] = [
+        CHMOD, FCHMOD, FCHMODAT, FCHMODAT2, CHOWN, FCHOWN, LCHOWN, FCHOWNAT, UTIME, UTIMES,
+        FUTIMESAT, UTIMENSAT, SETXATTR, LSETXATTR, FSETXATTR,
+    ];
 }
 
 /// Bytes of a page on x86-64.

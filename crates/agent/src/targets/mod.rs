@@ -123,9 +123,9 @@ static TARGET: Target = Target {
     waits_for_clones: AtomicBool::new(false),
 };
 
-/// Calls that the policy of a target always sees: they change the meaning of descriptors, may bring
-/// files into memory, or need special treatment.
-const INTEREST: &[u64] = &[
+/// Calls that the policy of a target always sees, besides [`CREDENTIAL_CALLS`]: they change the
+/// meaning of descriptors, may bring files into memory, or need special treatment.
+const OTHER_INTEREST: &[u64] = &[
     nr::OPEN,
     nr::OPENAT,
     nr::OPENAT2,
@@ -165,18 +165,22 @@ const INTEREST: &[u64] = &[
     nr::PIVOT_ROOT,
     nr::UNSHARE,
     nr::SETNS,
-    nr::SETUID,
-    nr::SETGID,
-    nr::SETREUID,
-    nr::SETREGID,
-    nr::SETRESUID,
-    nr::SETRESGID,
-    nr::SETFSUID,
-    nr::SETFSGID,
-    nr::SETGROUPS,
     nr::CAPSET,
     nr::LANDLOCK_RESTRICT_SELF,
 ];
+
+/// All calls that the policy of a target always sees.
+const INTEREST: &[u64] = &{
+    let (mut all, mut n) = ([0; CREDENTIAL_CALLS.len() + OTHER_INTEREST.len()], 0);
+    while n < all.len() {
+        all[n] = match n < CREDENTIAL_CALLS.len() {
+            true => CREDENTIAL_CALLS[n],
+            false => OTHER_INTEREST[n - CREDENTIAL_CALLS.len()],
+        };
+        n += 1;
+    }
+    all
+};
 
 /// True if this policy needs to see calls of that number, called by the plane or by another policy.
 pub(crate) fn intercepts(number: u64) -> bool {

@@ -129,3 +129,13 @@ fn stop_shadows(session: &'static Session) {
     shadow_sync::supersede(control);
     crate::hint_sender::ring_bell(session.shared());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_sees_every_change_of_credentials() {
+        assert!(CREDENTIAL_CALLS.iter().all(|&number| super::super::intercepts(number)));
+    }
+}
