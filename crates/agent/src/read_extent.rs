@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_through_a_file_is_given_whole_chunks() {
+    fn sequential_reads_get_whole_chunks() {
         let shared = shared();
         let at = FAR + 3 * BLOCK_BYTES;
         shared.log.demand(FILE.first_piece(at, 1), 0);

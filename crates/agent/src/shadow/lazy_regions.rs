@@ -227,7 +227,7 @@ mod tests {
     proptest! {
         /// After any cuts, what is left is lazy as before and has the same origin.
         #[test]
-        fn what_is_left_comes_from_where_it_came(
+        fn remaining_regions_keep_their_origin(
             cuts in proptest::collection::vec((0..400u64, 1..60u64), 0..40),
         ) {
             let mut all = regions(&[(10, 90), (100, 140), (140, 300), (350, 351)]);

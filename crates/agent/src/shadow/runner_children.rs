@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_are_forgotten() {
+    fn the_oldest_of_too_many_children_are_forgotten() {
         let mut children = Children::new(&[]);
         (1..=CHILDREN_MAX as u32 + 1).for_each(|pid| children.add(pid));
         assert_eq!(children.take(None, false), Some(2));

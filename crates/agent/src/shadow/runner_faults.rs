@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_cannot_be_written_and_comes_as_it_is_used() {
+    fn moved_memory_cannot_be_written_and_is_copied_as_it_is_used() {
         if !can_move() {
             std::println!("skipped: this kernel has no mseal(2)");
             return;

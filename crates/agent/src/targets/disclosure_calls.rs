@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_late_is_known_until_it_is_taken_back() {
+    fn a_recent_disclosure_is_repeated_until_it_is_cancelled() {
         let disclosed = DisclosureState::new();
         let of = |start, end| Disclosure {
             object: Identity::ROOT,

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn ranges_that_do_not_fit_are_left_out() {
         let many: Vec<_> = (0..2 * RANGES_MAX as u64).map(|n| (true, 2 * n, 2 * n + 1)).collect();
         assert_eq!(after(&many).len(), RANGES_MAX);
     }

@@ -228,7 +228,7 @@ mod tests {
 
     /// A message queue is a regular file to statx(2), on a mount that is not listed.
     #[test]
-    fn what_the_kernel_keeps_for_itself_is_quiet() {
+    fn mounts_of_the_kernel_itself_close_quietly() {
         let name = std::format!("flushes-{}\0", std::process::id());
         let (name, small) = (name.as_ptr() as u64, [0u64, 1, 16, 0, 0, 0, 0, 0]);
         let flags = u64::from(k::O_CREAT | k::O_RDWR);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_whole_is_told_in_long_ranges() {
+    fn fully_used_spans_are_recorded_as_long_ranges() {
         assert_eq!(parts(&[(0, SPAN_BYTES)]), [all(0, 1)]);
         let long = parts(&[(SPAN_BYTES / 2, 20 * SPAN_BYTES + 1)]);
         let half = u64::MAX << (PARTS / 2);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_in_faults_tells_of_them() {
+    fn waits_in_faults_are_counted_if_many_and_long() {
         assert_eq!(
             least_wait_us(JOIN_FAULTS, JOIN_FAULTS * SHORT_WAIT_US),
             JOIN_FAULTS * SHORT_WAIT_US

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_given_up_in_time() {
+    fn a_scan_stops_at_its_deadline() {
         let first = mapping();
         let own = PageSource::of_this_process().expect("proc is mounted");
         for pages in [&own, &PageSource::Cached] {

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_process_rests_until_something_stalls() {
+    fn a_quiet_process_samples_until_a_call_stalls() {
         let pace = resting();
         assert!(
             !pace.note_duration(60 * 2000, 0, 2000, || SleepEvidence::Never, || 0)
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_rest_while_something_foreseen_comes() {
+    fn sampling_ends_when_a_hint_is_used() {
         let pace = resting();
         pace.note_use();
         assert_eq!(quiet_call(&pace), 0);
@@ -376,7 +376,7 @@ mod tests {
     /// No call goes by unseen within [`QUIET_CALLS`] calls after a stall or a use. Later some
     /// always do, in bounded numbers.
     #[test]
-    fn nothing_goes_by_unseen_soon_after_a_stall() {
+    fn no_call_is_skipped_soon_after_a_stall() {
         let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let mut random = given.unwrap_or_else(|| now.map_or(1, |now| now.as_nanos() as u64));

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spared_without_a_sync_pays_for_none() {
+    fn savings_before_the_first_sync_do_not_pay_for_one() {
         let (mut balance, mut seen) = begun(3 << 16);
         seen.hints_used = 1_000;
         assert!(balance.update(&seen) && !balance.affords(&seen, 1), "49 ms in a wait of 2");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spared_pays_for_more() {
+    fn savings_pay_for_further_syncs() {
         let (mut balance, mut seen) = begun(3 << 16);
         assert!(stalls(&mut balance, &seen, 10_000).is_some());
         balance.note_sync(&seen, 20_000 * PER_US);
