@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 PAIRS ?= 5
 CARGO ?= cargo
 BIN := target/release
-# Interfaces for programs: runahead-NAME is a crate, runahead_NAME a C library.
+# C libraries for programs, runahead_NAME: each is crate runahead-client with one feature.
 BINDINGS := disclose speculate
 # runahead itself is linked statically where Rust's musl target is installed: it starts in half the
 # time, and runs on any distribution.
@@ -41,13 +41,17 @@ tools:
 # answers (docs/guide/speculation.md). They have no runtime, so each is built by itself.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SONAME = librunahead_$*.so.0
-LIBRARY = $(CARGO) rustc --release --locked --package runahead-$* --features c
+LIBRARY = $(CARGO) rustc --release --locked --package runahead-client --features c-$* --target-dir target/bindings/$*
+BUILT_LIBRARY = target/bindings/$*/release/librunahead_client
 
 bindings: $(BINDINGS:%=bindings-%)
 
 $(BINDINGS:%=bindings-%): bindings-%:
 	$(LIBRARY) --crate-type staticlib
 	$(LIBRARY) --crate-type cdylib -- -C link-arg=-Wl,-soname,$(SONAME)
+	install -d $(BIN)
+	install -m 644 $(BUILT_LIBRARY).a $(BIN)/librunahead_$*.a
+	install -m 755 $(BUILT_LIBRARY).so $(BIN)/librunahead_$*.so
 
 # Installs what the demo (SETUP=demo), the tests (test), the benches (bench, the default) or
 # everything (full) needs beyond Rust. Without root nothing is installed, and each program that
@@ -110,7 +114,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package runahead-agent --features fault-injection --locked -- -D warnings
-	$(CARGO) clippy $(BINDINGS:%=--package runahead-%) --features c --locked -- -D warnings
+	$(CARGO) clippy --package runahead-client --features c-disclose,c-speculate --locked -- -D warnings
 	scripts/deny
 
 # "yes" if root (sudo) can install what a user has built, rather than build it again without the

@@ -23,8 +23,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use std::{env, hint, io, process};
 
-use runahead_speculate as speculate;
-use runahead_speculate::{Begun, Id, Policy};
+use runahead_client::prediction as speculate;
+use runahead_client::prediction::{Begun, Id, Policy};
 
 /// Bit of a tag that is not the number of a speculation: a question whose answer is waited for.
 const WAITS: u64 = 1 << 63;

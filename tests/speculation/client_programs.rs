@@ -83,7 +83,7 @@ fn clients() -> Vec<Vec<OsString>> {
             .map(|link| bindings::compile(&example("client.c"), &["speculate"], link))
             .map(|client| vec![client.into()])
             .into();
-        clients.push(vec![bindings::example("runahead-speculate", "client").into()]);
+        clients.push(vec![bindings::example("runahead-client", "client").into()]);
         if available(installed("python3")).is_some() {
             clients.push(vec![bindings::interpreter().into(), example("client.py").into()]);
         }

@@ -207,7 +207,7 @@ pub struct AgentConfig {
     pub tell: u64,
     /// Mechanisms that are switched off; see [`without`].
     pub without: u64,
-    /// Nonzero if processes may speculate by themselves (`runahead_speculate`).
+    /// Nonzero if processes may speculate by themselves (`runahead_client::prediction`).
     pub speculates: u64,
     /// Nonzero if memory may be swapped out to a device that is waited for.
     pub swaps: u64,

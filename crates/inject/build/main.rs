@@ -18,10 +18,8 @@ fn main() {
         "agent/Cargo.toml",
         "abi/src",
         "abi/Cargo.toml",
-        "disclose/src",
-        "disclose/Cargo.toml",
-        "speculate/src",
-        "speculate/Cargo.toml",
+        "client/src",
+        "client/Cargo.toml",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(watched).display());
     }

@@ -4,7 +4,7 @@
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSURE, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
-use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
+use runahead_client::disclosure::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
 
 use super::runner::{CallAnswer, Runner};
 use super::shadow_descriptors::Backing;

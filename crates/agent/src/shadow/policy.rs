@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd};
-use runahead_disclose::protocol::MAGIC;
-use runahead_speculate::protocol::MAGIC as PREDICTS;
+use runahead_client::disclosure::protocol::MAGIC;
+use runahead_client::prediction::protocol::MAGIC as PREDICTS;
 
 use super::path_pool::PathPool;
 use super::runner::{CallAnswer, RUNNER, Runner, Stop};

@@ -5,7 +5,7 @@
 //! target will, past an answer for which it would have had to stop. Commits, failures and queries
 //! are answered as if nothing were open.
 
-use runahead_speculate::protocol as p;
+use runahead_client::prediction::protocol as p;
 
 use super::runner::{CallAnswer, Runner};
 use crate::plane::Call;

@@ -24,7 +24,7 @@ use crate::plane::policy::ReportingVerdict;
 use crate::plane::{self, Call};
 use crate::session;
 use crate::sys::{self, Fd, nr};
-use runahead_speculate::protocol::Policy;
+use runahead_client::prediction::protocol::Policy;
 
 /// Executes `call` as its class says. The process speculates.
 pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {

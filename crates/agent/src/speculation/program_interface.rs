@@ -1,8 +1,8 @@
-//! Requests of the program about its predictions. `runahead_speculate` documents them.
+//! Requests of the program about its predictions. `runahead_client::prediction` documents them.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use runahead_speculate::protocol as p;
+use runahead_client::prediction::protocol as p;
 use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table};
 
 use super::table_host::{HOST, has_ended, is_alive, map_table, shared, table, this_thread};

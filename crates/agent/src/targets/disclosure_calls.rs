@@ -1,4 +1,4 @@
-//! Disclosures by the program itself; `runahead_disclose` defines the calls and their results.
+//! Disclosures by the program itself; `runahead_client::disclosure` defines the calls and results.
 //!
 //! A disclosure becomes a hint in the target's own ring, for a run that never strays: the
 //! prefetcher keeps it until the program cancels it. A cancellation is a record in the same ring.
@@ -17,7 +17,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN};
 use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, Shared};
-use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
+use runahead_client::disclosure::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
 
 use super::Target;
 use super::call_outcome::Outcome;

@@ -7,8 +7,8 @@
 //! process, all its threads and memory, becomes again what it was when it began, and is told so:
 //!
 //! ```no_run
-//! use runahead_speculate::{ANSWER_MAX, Begun, answer, begin};
-//! # fn ask() {} fn wait_for_it() -> Vec<u8> { Vec::new() } fn tell_receiver(_: runahead_speculate::Id, _: &[u8]) {}
+//! use runahead_client::prediction::{ANSWER_MAX, Begun, answer, begin};
+//! # fn ask() {} fn wait_for_it() -> Vec<u8> { Vec::new() } fn tell_receiver(_: runahead_client::prediction::Id, _: &[u8]) {}
 //! # let (prediction, receiver) = (vec![1], 0);
 //! ask();
 //! let result = match begin(receiver) {
@@ -30,15 +30,15 @@
 //!
 //! See [`protocol`] for the system call behind each function, and `docs/guide/speculation.md` for what a process may do while it
 //! speculates, and what waits.
-#![no_std]
-#![deny(unsafe_code)]
 
-#[cfg(feature = "c")]
-mod c;
-mod call;
+#[cfg(feature = "c-speculate")]
+mod c_interface;
 pub mod protocol;
 
 pub use protocol::{Event, NOW, Policy};
+
+use crate::call;
+use protocol::MAGIC;
 
 /// Most bytes of an answer.
 pub const ANSWER_MAX: usize = 4000;
@@ -82,7 +82,8 @@ pub fn begin(settler: u32) -> Begun {
     let mut id = 0u64;
     // SAFETY: writes a number to `id`.
     #[allow(unsafe_code)]
-    let result = unsafe { call::make(protocol::BEGIN, [&raw mut id as u64, settler.into(), 0]) };
+    let result =
+        unsafe { call::make(MAGIC, protocol::BEGIN, [&raw mut id as u64, settler.into(), 0]) };
     // (The compiler does not see who has written it.)
     let id = Id(core::hint::black_box(id));
     match checked(result) {
@@ -97,7 +98,7 @@ pub fn begin(settler: u32) -> Begun {
 pub fn commit(id: Id) -> Result<(), Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(protocol::COMMIT, [id.0, 0, 0]) }).map(drop)
+    checked(unsafe { call::make(MAGIC, protocol::COMMIT, [id.0, 0, 0]) }).map(drop)
 }
 
 /// The prediction was wrong; `answer`, of which [`ANSWER_MAX`] bytes count, is what is right. Errors as of [`commit`].
@@ -105,7 +106,7 @@ pub fn fail(id: Id, answer: &[u8]) -> Result<(), Errno> {
     let args = [id.0, answer.as_ptr() as u64, answer.len() as u64];
     // SAFETY: reads those bytes.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(protocol::FAIL, args) }).map(drop)
+    checked(unsafe { call::make(MAGIC, protocol::FAIL, args) }).map(drop)
 }
 
 /// Of a speculation that this process was just told to have [failed](Begun::Failed): what is right, as much as there is room for; its
@@ -114,14 +115,15 @@ pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     let args = [id.0, to.as_mut_ptr() as u64, to.len() as u64];
     // SAFETY: writes no more than that.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(protocol::ANSWER, args) }).map(|bytes| bytes as usize)
+    checked(unsafe { call::make(MAGIC, protocol::ANSWER, args) }).map(|bytes| bytes as usize)
 }
 
 /// What is to become of what a speculative process writes to descriptor `fd`, until that is closed; what was to become of it.
 pub fn set_policy(fd: i32, policy: Policy) -> Result<Policy, Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    let before = unsafe { call::make(protocol::SET_POLICY, [fd as u32 as u64, policy as u64, 0]) };
+    let before =
+        unsafe { call::make(MAGIC, protocol::SET_POLICY, [fd as u32 as u64, policy as u64, 0]) };
     checked(before).map(|before| Policy::of_number(before).unwrap_or_default())
 }
 
@@ -130,7 +132,7 @@ pub fn open(to: &mut [Id]) -> usize {
     let args = [to.as_mut_ptr() as u64, to.len() as u64, 0];
     // SAFETY: writes no more than that many numbers.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(protocol::OPEN, args) }).map_or(0, |count| count as usize)
+    checked(unsafe { call::make(MAGIC, protocol::OPEN, args) }).map_or(0, |count| count as usize)
 }
 
 /// What has become of the session's speculations from `position` on, or ([`NOW`]) from now on, as much as there is room for; how much.
@@ -142,7 +144,7 @@ pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno
         let args = [&raw mut *position as u64, one.as_mut_ptr() as u64, 1];
         // SAFETY: moves the position, and writes two numbers.
         #[allow(unsafe_code)]
-        let told = checked(unsafe { call::make(protocol::EVENTS, args) })?;
+        let told = checked(unsafe { call::make(MAGIC, protocol::EVENTS, args) })?;
         let [id, what] = core::hint::black_box(one);
         if told == 0 {
             break;
@@ -160,7 +162,7 @@ pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno
 pub fn barrier() {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    let _ = unsafe { call::make(protocol::BARRIER, [0; 3]) };
+    let _ = unsafe { call::make(MAGIC, protocol::BARRIER, [0; 3]) };
 }
 
 #[cfg(test)]
@@ -178,13 +180,6 @@ mod tests {
         assert_eq!(open(&mut [Id(0); 4]), 0);
         assert_eq!(events(&mut NOW.clone(), &mut [(Id(0), Event::Begun)]), Err(EBADF));
         barrier();
-    }
-
-    /// A descriptor that the kernel could ever give, or takes for something else, would not do.
-    #[test]
-    fn the_descriptor_means_nothing_to_the_kernel() {
-        // AT_FDCWD, and the range that Linux keeps for descriptors of its own (fcntl.h).
-        const { assert!(protocol::MAGIC < -40_000) };
     }
 
     #[test]

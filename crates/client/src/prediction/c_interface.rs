@@ -1,67 +1,61 @@
 //! The C library's functions, as `bindings/c/runahead_speculate.h` declares and describes them.
-//!
-//! Built without `std`, so that the library brings no runtime with it:
-//!
-//! ```text
-//! cargo rustc --release --package runahead-speculate --features c --crate-type cdylib
-//! ```
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
 
+use super::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, EVENTS, FAIL, MAGIC, OPEN, SET_POLICY};
 use crate::call;
-use crate::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, EVENTS, FAIL, OPEN, SET_POLICY};
 
 fn status(result: i64) -> c_int {
     result.clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int
 }
 
-/// See [`crate::begin`].
+/// See [`super::begin`].
 // SAFETY: nothing else defines a name that begins with runahead_.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
     // SAFETY: a bad address is an error.
-    status(unsafe { call::make(BEGIN, [id as u64, settler as u32 as u64, 0]) })
+    status(unsafe { call::make(MAGIC, BEGIN, [id as u64, settler as u32 as u64, 0]) })
 }
 
-/// See [`crate::commit`].
+/// See [`super::commit`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(COMMIT, [id, 0, 0]) })
+    status(unsafe { call::make(MAGIC, COMMIT, [id, 0, 0]) })
 }
 
-/// See [`crate::fail`].
+/// See [`super::fail`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usize) -> c_int {
     // SAFETY: a bad address is an error.
-    status(unsafe { call::make(FAIL, [id, answer as u64, length as u64]) })
+    status(unsafe { call::make(MAGIC, FAIL, [id, answer as u64, length as u64]) })
 }
 
-/// See [`crate::answer`].
+/// See [`super::answer`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) -> c_int {
     // SAFETY: the caller has that much room there.
-    status(unsafe { call::make(ANSWER, [id, to as u64, length as u64]) })
+    status(unsafe { call::make(MAGIC, ANSWER, [id, to as u64, length as u64]) })
 }
 
-/// See [`crate::set_policy`].
+/// See [`super::set_policy`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0]) })
+    status(unsafe { call::make(MAGIC, SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0]) })
 }
 
-/// See [`crate::open`].
+/// See [`super::open`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_open(ids: *mut u64, count: usize) -> c_int {
     // SAFETY: the caller has room there for as many.
-    status(unsafe { call::make(OPEN, [ids as u64, count as u64, 0]) })
+    status(unsafe { call::make(MAGIC, OPEN, [ids as u64, count as u64, 0]) })
 }
 
 /// `struct runahead_spec_event`.
@@ -71,25 +65,18 @@ pub struct Event {
     what: u64,
 }
 
-/// See [`crate::events`].
+/// See [`super::events`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count: usize) -> c_int {
     // SAFETY: the caller has room there for as many.
-    status(unsafe { call::make(EVENTS, [position as u64, to as u64, count as u64]) })
+    status(unsafe { call::make(MAGIC, EVENTS, [position as u64, to as u64, count as u64]) })
 }
 
-/// See [`crate::barrier`].
+/// See [`super::barrier`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_barrier() -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(BARRIER, [0; 3]) })
-}
-
-/// What the compiler asks of a library without `std`. Nothing here panics.
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
+    status(unsafe { call::make(MAGIC, BARRIER, [0; 3]) })
 }

@@ -20,8 +20,8 @@
 //! Nothing lies in memory but the path, which is read as the kernel reads a path: a bad address is no
 //! more than an error.
 
-/// `fadvise64` on x86-64.
-pub const CALL: u64 = 221;
+/// Number of the system call, `fadvise64`.
+pub const CALL: u64 = crate::call::FADVISE64;
 /// In place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_c105_u32 as i32;
 

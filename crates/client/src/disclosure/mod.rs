@@ -12,7 +12,7 @@
 //! # let (path, places) = ("/etc/passwd", [0u64, 4096]);
 //! let file = std::fs::File::open(path)?;
 //! for &place in &places {
-//!     runahead_disclose::disclose_fd(file.as_raw_fd(), place, 4096);
+//!     runahead_client::disclosure::disclose_fd(file.as_raw_fd(), place, 4096);
 //! }
 //! // ... and read them, in this order.
 //! # Ok(())
@@ -28,17 +28,23 @@
 //!
 //! What is disclosed stays wanted until it has been read, or [`cancel_all`], or the process ends or
 //! executes another program. A child made by fork starts without.
-#![no_std]
-#![deny(unsafe_code)]
 
-#[cfg(feature = "c")]
-mod c;
-mod call;
+#[cfg(feature = "c-disclose")]
+mod c_interface;
 pub mod protocol;
 
 use core::ffi::CStr;
 
-use protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
+use crate::call;
+use protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
+
+/// Discloses; true if that was taken.
+fn make(what: u64, args: [u64; 3]) -> bool {
+    // SAFETY: the agent reads no memory but that of a path, and has the kernel copy it.
+    #[allow(unsafe_code)]
+    let result = unsafe { call::make(MAGIC, what, args) };
+    result == 0
+}
 
 /// `length` bytes from byte `offset` of the file that is open as descriptor `fd` will be read; with a
 /// `length` of 0, all bytes from there to its end. What lies beyond the end does not count, nor what is
@@ -49,7 +55,7 @@ use protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
 /// lies before the end; or so much is disclosed and not read yet that no more fits. Then it can be
 /// said again later.
 pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
-    call::make([DISCLOSE_FD, fd as u32 as u64, offset, length])
+    make(DISCLOSE_FD, [fd as u32 as u64, offset, length])
 }
 
 /// Discloses that a range of the file at `path` will be read; it need not be open, nor in any way looked at: that it is
@@ -62,7 +68,7 @@ pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
 /// False if nobody listens, if `path` is empty or of 4096 bytes or more, if it lies below `/proc` or
 /// `/sys`, or if too much is disclosed and not read yet.
 pub fn disclose_path(path: &CStr, offset: u64, length: u64) -> bool {
-    call::make([DISCLOSE_PATH, path.as_ptr() as u64, offset, length])
+    make(DISCLOSE_PATH, [path.as_ptr() as u64, offset, length])
 }
 
 /// Takes back all that this process has disclosed. What is being read by then is read to its end;
@@ -70,7 +76,7 @@ pub fn disclose_path(path: &CStr, offset: u64, length: u64) -> bool {
 ///
 /// True if somebody listens. (So it also tells a program whether disclosing is worth while.)
 pub fn cancel_all() -> bool {
-    call::make([CANCEL_ALL, 0, 0, 0])
+    make(CANCEL_ALL, [0, 0, 0])
 }
 
 #[cfg(test)]
@@ -87,12 +93,5 @@ mod tests {
         }
         assert!(!disclose_path(c"/", 0, 0) && !disclose_path(c"", u64::MAX, 1));
         assert!(!cancel_all());
-    }
-
-    /// A descriptor that the kernel could ever give, or takes for something else, would not do.
-    #[test]
-    fn the_descriptor_means_nothing_to_the_kernel() {
-        // AT_FDCWD, and the range that Linux keeps for descriptors of its own (fcntl.h).
-        const { assert!(protocol::MAGIC < -40_000) };
     }
 }

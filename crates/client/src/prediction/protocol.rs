@@ -17,8 +17,8 @@
 //! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is open; others, why the
 //! process cannot speculate now, where it goes on without.
 
-/// `fadvise64` on x86-64.
-pub const CALL: u64 = 221;
+/// Number of the system call, `fadvise64`.
+pub const CALL: u64 = crate::call::FADVISE64;
 /// In place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_5bec_u32 as i32;
 
