@@ -35,7 +35,7 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-# Numbers of the calls, as in `protocol` of the Rust crate runahead-disclose.
+# Numbers of the calls, as in `protocol` of the Rust crate runahead-client.
 _MAGIC = 0x9D15C105 - (1 << 32)
 _DISCLOSE_FD = VERSION | 1
 _DISCLOSE_PATH = VERSION | 2

@@ -98,7 +98,7 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-# Numbers of the calls, as in `protocol` of the Rust crate runahead-speculate.
+# Numbers of the calls, as in `protocol` of the Rust crate runahead-client.
 _MAGIC = 0x9D155BEC - (1 << 32)
 _BEGIN = VERSION | 1
 _COMMIT = VERSION | 2
