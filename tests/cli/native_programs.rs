@@ -71,7 +71,7 @@ fn a_32_bit_program_runs_natively_without_our_descriptors() {
 
 #[test]
 fn a_command_runs_natively_if_tracing_is_refused() {
-    let denied = runahead_tests::programs::program("denied", runahead_tests::Link::Static);
+    let denied = runahead_tests::programs::program("denied_call", runahead_tests::Link::Static);
     let denied = denied.to_str().expect("a plain path");
     let ahead = runahead().to_str().expect("a plain path");
     for call in ["ptrace", "landlock_create_ruleset", "seccomp"] {
@@ -94,7 +94,7 @@ fn a_command_runs_natively_if_tracing_is_refused() {
 /// A filter that refuses calls which only we make must not change what the program's calls give.
 #[test]
 fn refused_calls_of_ours_change_no_result_of_the_program() {
-    let denied = runahead_tests::programs::program("denied", runahead_tests::Link::Static);
+    let denied = runahead_tests::programs::program("denied_call", runahead_tests::Link::Static);
     let denied = denied.to_str().expect("a plain path");
     let ahead = runahead().to_str().expect("a plain path");
     let mut wrong = Vec::new();

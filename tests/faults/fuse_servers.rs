@@ -30,7 +30,7 @@ impl Silent {
         let (said, at) = (scratch().join("said"), scratch().join("silent"));
         std::fs::create_dir_all(&at).expect("the scratch directory is ours");
         let log = File::create(&said).expect("the scratch directory is ours");
-        let mut command = Command::new(programs::program("silent", Link::Static));
+        let mut command = Command::new(programs::program("silent_server", Link::Static));
         let server = command.arg(&at).stdout(log).spawn().expect("it is compiled");
         let mut silent = Silent { server, said, at };
         let has_ended = |silent: &mut Self| silent.server.try_wait().expect("our child").is_some();

@@ -104,26 +104,26 @@ fn many_times(program: &'static str, whom: Whom, iterations: u64) {
 
 #[test]
 fn a_killed_supervisor_changes_no_result() {
-    many_times("work", Whom::Supervisor, 14);
+    many_times("announced_reads", Whom::Supervisor, 14);
 }
 
 #[test]
 fn killed_shadows_change_no_result() {
     let before = KILLED.load(Relaxed);
-    many_times("work", Whom::Shadows, 12);
+    many_times("announced_reads", Whom::Shadows, 12);
     let skipped = fixture().is_err();
     assert!(skipped || KILLED.load(Relaxed) > before, "no shadow was there to be killed");
 }
 
 #[test]
 fn killing_supervisor_and_shadows_changes_no_result() {
-    many_times("work", Whom::Both, 14);
+    many_times("announced_reads", Whom::Both, 14);
 }
 
 /// A shadow that strays into an endless loop is killed by us; who kills it when we are gone?
 #[test]
 fn an_endless_shadow_ends_with_its_supervisor() {
-    many_times("spin", Whom::Supervisor, 6);
+    many_times("endless_wait", Whom::Supervisor, 6);
 }
 
 /// Before the program's first instruction its supervisor holds it stopped: killed then, there must
@@ -131,13 +131,13 @@ fn an_endless_shadow_ends_with_its_supervisor() {
 #[test]
 fn a_supervisor_killed_at_its_start_leaves_no_process() {
     let Some(fixture) = available(fixture()) else { return };
-    let _clean = Clean("work");
+    let _clean = Clean("announced_reads");
     let mut seed = Seed::new();
-    let right = expected(&fixture, "work");
+    let right = expected(&fixture, "announced_reads");
     let out = scratch().join("out");
     for iteration in 0..60 {
         let file = std::fs::File::create(&out).expect("the scratch directory is ours");
-        let run = fixture.run_program("work", Link::Dynamic, &[]).ahead(&["--require"]);
+        let run = fixture.run_program("announced_reads", Link::Dynamic, &[]).ahead(&["--require"]);
         let mut command = run.command();
         command.stdout(file).stderr(std::process::Stdio::inherit());
         let mut child = command.spawn().expect("runahead starts");
@@ -145,8 +145,12 @@ fn a_supervisor_killed_at_its_start_leaves_no_process() {
         std::thread::sleep(delay);
         processes::kill(child.id() as i32, libc::SIGKILL);
         let _ = child.wait();
-        let gone = processes::eventually(|| survivors("work").is_empty());
-        assert!(gone, "iteration {iteration} after {delay:?}: still there: {:?}", states("work"));
+        let gone = processes::eventually(|| survivors("announced_reads").is_empty());
+        assert!(
+            gone,
+            "iteration {iteration} after {delay:?}: still there: {:?}",
+            states("announced_reads")
+        );
         let text = std::fs::read_to_string(&out).unwrap_or_default();
         let last = text.lines().skip(1).collect::<Vec<_>>().join("\n");
         assert!(

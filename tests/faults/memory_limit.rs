@@ -45,7 +45,7 @@ fn a_memory_limit_kills_shadows_before_the_program() {
     for mebibytes in limits {
         let Some(group) = available(Group::new(mebibytes << 20)) else { return };
         let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
-        let fills = ["24", "14"].map(|n| program("dirty", Link::Dynamic, &[n]));
+        let fills = ["24", "14"].map(|n| program("dirty_memory", Link::Dynamic, &[n]));
         for argv in [grep(), script()].into_iter().chain(fills) {
             let case = format!("{mebibytes} MiB, {argv:?}");
             if argv[0].contains("dirty") && mebibytes < &(argv[1].parse::<u64>().unwrap_or(0) + 6) {
@@ -73,7 +73,7 @@ fn evicted_pages_are_hinted_again() {
     });
     let Some(group) = available(Group::new(80 << 20)) else { return };
     let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
-    let argv = program("sweeps", Link::Dynamic, &["swept", "4"]);
+    let argv = program("swept_file", Link::Dynamic, &["swept", "4"]);
     // A shadow gets the processor time that others leave: on a busy machine sometimes none.
     const TIMES: usize = 4;
     let mut failures = Failures::default();

@@ -1,6 +1,6 @@
 //! Each facility of the kernel that runahead uses, forbidden in turn as a container would.
 
-use runahead_tests::facilities::FACILITIES;
+use runahead_tests::kernel_facilities::FACILITIES;
 use runahead_tests::{End, Link, Run, available, fixture};
 
 use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};

@@ -50,7 +50,7 @@ fn little_address_space_changes_no_result() {
 #[test]
 fn a_program_finds_the_same_free_address_space() {
     let Some(fixture) = available(fixture()) else { return };
-    let filler = program("fills", Link::Dynamic, &[]).remove(0);
+    let filler = program("filled_address_space", Link::Dynamic, &[]).remove(0);
     let script =
         format!("ulimit -S -v 40000; {filler}; ulimit -H -v 30000; {filler}; exec {filler}");
     let argv = ["sh".to_owned(), "-c".to_owned(), script];
@@ -58,7 +58,7 @@ fn a_program_finds_the_same_free_address_space() {
     assert!(lost(&stats).contains("address space"), "not said: {stats:#}");
     for limit in ["AS:40000000:40000000", "DATA:20000000:20000000"] {
         let fault = Fault::new(&format!("--limit={limit}"));
-        compare(&fixture, &fault, &program("fills", Link::Static, &[])).unwrap();
+        compare(&fixture, &fault, &program("filled_address_space", Link::Static, &[])).unwrap();
     }
 }
 

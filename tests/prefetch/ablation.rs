@@ -77,7 +77,7 @@ fn without_stale_no_data_stands_in() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let args = ["checked", "pages", &CHUNK.to_string(), &PAGES.to_string()];
-    let run = fixture.run_program("without", Link::Dynamic, &args);
+    let run = fixture.run_program("ablated_reads", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);
     let far = |stats: &Value| number(stats, "hints_used") > PAGES / 2;
     assert!(ever((&fixture, &run, &plain), &[], far), "nothing stood in");
@@ -101,7 +101,7 @@ fn without_again_a_shadow_runs_once() {
     fill(&fixture);
     // Each page that arrives shows a shadow something new: which pages of another file are next.
     let args = ["fans", "links", &CHUNK.to_string(), &PAGES.to_string(), "pages"];
-    let run = fixture.run_program("without", Link::Dynamic, &args);
+    let run = fixture.run_program("ablated_reads", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);
     let again = |stats: &Value| repeated(stats) > PAGES / 16;
     // Stand-in data would lead back to where the chain has been.
@@ -119,7 +119,7 @@ fn without_horizon_a_shadow_hints_beyond_it() {
     fill(&fixture);
     let [chunk, near, far] = [CHUNK, NEAR, FAR].map(|n| n.to_string());
     let args = ["far", "pages", &chunk, &near, "data", &far];
-    let run = fixture.run_program("without", Link::Dynamic, &args);
+    let run = fixture.run_program("ablated_reads", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);
     let with = measured(&fixture, &run, &plain, &[]);
     // Hints are not counted: names beside those of the program are guessed.

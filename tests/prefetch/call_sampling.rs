@@ -37,7 +37,7 @@ fn cold_after_a_rest(how: &str, Rest { warm, cold, .. }: &Rest) -> Option<Pair> 
         }
     });
     let args = [how, &warm.to_string(), &cold.to_string()];
-    Some(fixture.program_with("rests", &args, |case| case.with_shadow()))
+    Some(fixture.program_with("warm_then_cold", &args, |case| case.with_shadow()))
 }
 
 /// Most of what is cold is to be foreseen.

@@ -40,8 +40,10 @@ fn discloses(fixture: &Fixture, how: &str, link: Link, chunks: u64) -> Pair {
         }
     });
     let file = if how == "paths" { "named" } else { "places" };
-    let pair =
-        Case::new(fixture, program(fixture, "discloses", link, &[how, file, &chunks.to_string()]));
+    let pair = Case::new(
+        fixture,
+        program(fixture, "disclosed_reads", link, &[how, file, &chunks.to_string()]),
+    );
     pair.compare()
 }
 
@@ -127,7 +129,7 @@ fn random_disclosures_change_no_result() {
         let args = [seed.below(1 << 40).to_string(), "20000".into()];
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let taken = scratch().join("taken");
-        let run = program(&fixture, "anything", link, &args).env("TAKEN", &taken);
+        let run = program(&fixture, "random_disclosures", link, &args).env("TAKEN", &taken);
         let pair = Case::new(&fixture, run).compare();
         let text = pair.outcome.text();
         let expected = "errno changed 0 times, offsets 0, access time 1000000, size 4800, gone\n";
@@ -142,7 +144,7 @@ fn millions_of_disclosures_do_no_harm() {
     let Some(fixture) = available(fixture()) else { return };
     let full = std::env::var_os("RUNAHEAD_FULL").is_some();
     let calls = if full { "10000000" } else { "1000000" };
-    let run = program(&fixture, "discloses", Link::Dynamic, &["many", "many", calls]);
+    let run = program(&fixture, "disclosed_reads", Link::Dynamic, &["many", "many", calls]);
     let pair = Case::new(&fixture, run).compare();
     assert_eq!(pair.outcome.end, End::Exit(0), "{:?}", pair.outcome);
     assert!(count(&pair.stats, "hints_issued") > 0, "{:#}", pair.stats);
@@ -151,7 +153,7 @@ fn millions_of_disclosures_do_no_harm() {
 #[test]
 fn without_runahead_each_function_makes_one_call_that_fails() {
     let _apart = apart();
-    let onecall = bindings::compile(&programs::source("onecall"), LIBRARY, Link::Static);
+    let onecall = bindings::compile(&programs::source("one_call"), LIBRARY, Link::Static);
     let expected = "the kernel says -1, EBADF\nnothing: 0 calls, taken 0\n\
                     disclose_fd: 1 calls, taken 0\ndisclose_path: 1 calls, taken 0\n\
                     cancel_all: 1 calls, taken 0\n";

@@ -48,7 +48,7 @@ fn same(options: &[&str]) -> u64 {
     let count = if std::env::var_os("RUNAHEAD_FULL").is_some() { SEEDS.1 } else { SEEDS.0 };
     for _ in 0..count {
         let seed = seeds.below(1 << 40).to_string();
-        let run = fixture.run_program("mapped", Link::Dynamic, &["mapped", &seed, STEPS]);
+        let run = fixture.run_program("mapped_steps", Link::Dynamic, &["mapped", &seed, STEPS]);
         let plain = cold(&fixture, &run);
         assert_eq!(plain.end, End::Exit(0), "{seed}: {plain:?}");
         let (ahead, stats) = with_stats(&run, options, |run| cold(&fixture, run));
@@ -83,7 +83,7 @@ fn used_pages_of_a_mapped_file_are_counted() {
     fill(&fixture);
     // The loop goes on for some samples after all pages are read: uses after the last sample do
     // not count.
-    let run = fixture.run_program("gathers", Link::Dynamic, &["mapped", "30000000"]);
+    let run = fixture.run_program("gathered_words", Link::Dynamic, &["mapped", "30000000"]);
     let plain = cold(&fixture, &run);
     assert_eq!(plain.end, End::Exit(0), "{plain:?}");
     let (ahead, stats) = with_stats(&run, &[], |run| cold(&fixture, run));
@@ -98,7 +98,7 @@ fn used_pages_of_a_mapped_file_are_counted() {
 fn a_process_that_becomes_native_gets_no_signal_of_ours() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
-    let run = fixture.run_program("gives_up", Link::Dynamic, &["mapped"]);
+    let run = fixture.run_program("own_filter", Link::Dynamic, &["mapped"]);
     let plain = cold(&fixture, &run);
     assert_eq!((plain.end, plain.text().as_str()), (End::Exit(0), "as ever\n"), "{plain:?}");
     for _ in 0..4 {

@@ -59,7 +59,7 @@ fn once(fixture: &Fixture, run: &Run, group: Option<&Group>) -> Outcome {
 
 fn rereads(fixture: &Fixture, file: &str, piece: &str, times: &str) -> Run {
     let step = CHUNK.to_string();
-    fixture.run_program("rereads", Link::Dynamic, &[file, &step, piece, times])
+    fixture.run_program("repeated_reads", Link::Dynamic, &[file, &step, piece, times])
 }
 
 const WHY: &str = "stopped/its hints were not used";
@@ -93,7 +93,7 @@ fn a_shadow_with_useless_hints_is_stopped_within_a_second() {
 fn a_shadow_whose_data_is_dropped_before_it_is_used_is_stopped() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
-    let run = fixture.run_program("drops", Link::Dynamic, &["cold", &CHUNK.to_string()]);
+    let run = fixture.run_program("dropped_pages", Link::Dynamic, &["cold", &CHUNK.to_string()]);
     // On a busy machine a shadow may be so late that every use makes up for the losses since the
     // last one.
     let is_stopped = |stats: &Value| {
@@ -130,7 +130,7 @@ fn a_shadow_whose_hints_are_used_is_not_stopped() {
 fn shadows_of_a_large_program_cost_less_than_its_waits() {
     let Some(fixture) = available(fixture()) else { return };
     let account = |mebibytes: &str| {
-        let run = fixture.run_program("dirty", Link::Dynamic, &[mebibytes]);
+        let run = fixture.run_program("dirty_memory", Link::Dynamic, &[mebibytes]);
         let stats = measured(&fixture, &run, None, &[]);
         let seconds = |name: &str| stats[name]["seconds"].as_f64().unwrap_or(f64::NAN);
         (number(&stats, "syncs/count"), seconds("syncs"), seconds("stalls_unforeseen"))
@@ -155,7 +155,7 @@ fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
     let read_before: Vec<String> = (32..48).map(|n| format!("many/{n}")).collect();
     let grown = GROWN.to_string();
     let args: Vec<&str> = [&grown].into_iter().chain(&read_before).map(String::as_str).collect();
-    let run = fixture.run_program("dirty", Link::Static, &args);
+    let run = fixture.run_program("dirty_memory", Link::Static, &args);
     let stop = AtomicBool::new(false);
     let all = std::thread::scope(|scope| {
         for _ in 0..4 {

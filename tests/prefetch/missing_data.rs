@@ -2,7 +2,7 @@
 
 use runahead_tests::{Link, available, fixture};
 
-/// Keys in the table (`lookups.c`).
+/// Keys in the table (`table_lookups.c`).
 const KEYS: u64 = 192;
 
 /// Each row is checked by its kind and its key, and a wrong one ends the program. Only a shadow
@@ -11,12 +11,13 @@ const KEYS: u64 = 192;
 fn table_lookups_are_foreseen_past_missing_rows() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|_| {
-        let made = fixture.run_program("lookups", Link::Dynamic, &["make", "table"]).run();
+        let made = fixture.run_program("table_lookups", Link::Dynamic, &["make", "table"]).run();
         assert_eq!(made.text(), "");
     });
     // On a busy machine a shadow may be late.
     let used = |_| {
-        let case = fixture.program_with("lookups", &["read", "table"], |case| case.with_shadow());
+        let case =
+            fixture.program_with("table_lookups", &["read", "table"], |case| case.with_shadow());
         assert!(case.outcome.text().starts_with("sum "), "{:?}", case.outcome);
         case.stats["hints_used"].as_u64().unwrap_or(0)
     };

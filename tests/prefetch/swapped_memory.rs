@@ -38,7 +38,7 @@ fn same(options: &[&str]) -> Option<(u64, u64)> {
     for _ in 0..count {
         let seed = seeds.below(1 << 40).to_string();
         let args = ["given", &MEMORY.to_string(), &seed, STEPS];
-        let run = fixture.run_program("swaps", Link::Dynamic, &args);
+        let run = fixture.run_program("swapped_steps", Link::Dynamic, &args);
         let plain = in_group(&fixture, &run);
         assert_eq!(plain.end, End::Exit(0), "{seed}: {plain:?}");
         let (ahead, stats) = with_stats(&run, options, |run| in_group(&fixture, run));

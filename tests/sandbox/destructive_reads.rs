@@ -89,7 +89,7 @@ fn a_shadow_takes_nothing_from_a_queue() {
     assert!(queue.exists(), "its name is in memory");
     let queue = queue.to_str().expect("a plain path");
     fixture.reset();
-    let run = fixture.run_program("wrong", Link::Dynamic, &[queue]);
+    let run = fixture.run_program("wrong_guess", Link::Dynamic, &[queue]);
     let (outcome, stats) = with_stats(&run, &[], Run::run);
     assert_eq!(outcome.text(), "others 0\n", "{stats:#}");
     assert!(stats["syncs"]["count"].as_u64() > Some(0), "no shadow ran: {stats:#}");

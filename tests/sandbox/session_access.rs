@@ -18,7 +18,9 @@ fn a_child_with_fewer_rights_loses_its_parents_shared_memory() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     for how in ["fork", "raw", "directory", "subreaper", "dispatch"] {
         fixture.reset();
-        let run = fixture.run_program("rights", Link::Dynamic, &[how]).ahead(&["--require"]);
+        let run = fixture
+            .run_program("shared_memory_rights", Link::Dynamic, &[how])
+            .ahead(&["--require"]);
         let outcome = run.run();
         assert_eq!(outcome.end, End::Exit(0), "{how}: {outcome:?}");
         assert_eq!(outcome.text(), "shared: 1, by a child: 0\n", "{how}");
@@ -30,7 +32,7 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
     let Some(fixture) = available(fixture()) else { return };
     let run = |what: &str| {
         // Without libraries, for which there may be one before there is anything to hide.
-        let run = fixture.run_program("secrets", Link::Static, &[what]);
+        let run = fixture.run_program("secret_memory", Link::Static, &[what]);
         let once = |run: &Run| {
             fixture.reset();
             run.run()
@@ -62,7 +64,7 @@ fn a_program_that_sets_the_rights_it_has_keeps_its_shadows() {
     let user = USER.to_string();
     let files: Vec<String> = (0..30).map(|n| format!("many/{n:02}")).collect();
     let args: Vec<&str> = [user.as_str()].into_iter().chain(files.iter().map(|f| &**f)).collect();
-    let run = fixture.run_program("keeps", Link::Static, &args);
+    let run = fixture.run_program("same_rights", Link::Static, &args);
     let told = |execute: &dyn Fn(&Run) -> Outcome| {
         let once = |run: &Run| {
             fixture.reset();
@@ -123,7 +125,7 @@ fn a_process_outside_the_session_is_refused() {
     let _apart = apart();
     let Some(()) = available(root()) else { return };
     open_scratch();
-    let program = programs::program("joins", Link::Static).display().to_string();
+    let program = programs::program("join_request", Link::Static).display().to_string();
     let started = Started::new();
     let prefix = format!("@runahead-{}-", started.0.id());
     let table = std::fs::read_to_string("/proc/net/unix").expect("/proc is mounted");

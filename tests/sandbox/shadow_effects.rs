@@ -22,7 +22,7 @@ fn planted(stderr: &str) -> [u64; 3] {
 #[test]
 fn effects_happen_once() {
     let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program_with("effects", &[], |case| case.with_shadow());
+    let pair = fixture.program_with("single_effects", &[], |case| case.with_shadow());
     let text = pair.outcome.text();
     assert!(text.contains("file 12 12, anonymous 12, sysv 12, signals 12"), "{text}");
     assert!(text.contains("datagrams 12, connections 12"), "{text}");
@@ -32,11 +32,11 @@ fn effects_happen_once() {
 fn planted_effects_are_refused_by_the_kernel() {
     let Some(fixture) = available(fixture()) else { return };
     for link in programs::BOTH {
-        let run = fixture.run_program("effects", link, &[]);
+        let run = fixture.run_program("single_effects", link, &[]);
         fixture.reset();
         let plain = run.run();
         let files = tree::snapshot(fixture.work());
-        let program = programs::program("effects", link);
+        let program = programs::program("single_effects", link);
         let argv = [Path::new(env!("CARGO_BIN_EXE_plant")), Path::new("effects"), &program];
         let refused_something = || {
             fixture.reset();
@@ -165,7 +165,7 @@ fn access_times_stay_as_they_are() {
 #[test]
 fn a_shadow_of_a_static_program_has_no_effect() {
     let Some(fixture) = available(fixture()) else { return };
-    let run = fixture.run_program("effects", Link::Static, &[]).ahead(&["--require"]);
+    let run = fixture.run_program("single_effects", Link::Static, &[]).ahead(&["--require"]);
     fixture.reset();
     assert_eq!(run.run().end, End::Exit(0));
     let log = std::fs::read_to_string(fixture.work().join("log")).expect("the program's log");

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use runahead_tests::processes::{self, eventually};
 use runahead_tests::{
-    End, Link, Outcome, Run, apart, available, bindings, drain, facilities, installed, programs,
-    scratch,
+    End, Link, Outcome, Run, apart, available, bindings, drain, installed, kernel_facilities,
+    programs, scratch,
 };
 
 /// Longer than any test.
@@ -247,7 +247,7 @@ fn a_program_links_with_both_c_libraries() {
 #[test]
 fn outcomes_are_as_predicted_for_program_and_observer() {
     let _apart = apart();
-    let source = programs::source("predicts");
+    let source = programs::source("predicted_outcomes");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
     let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours");
     let run = Run::new([program]).dir(directory.path());
@@ -261,7 +261,7 @@ fn outcomes_are_as_predicted_for_program_and_observer() {
 #[test]
 fn dependent_processes_are_rolled_back() {
     let _apart = apart();
-    let source = programs::source("depends");
+    let source = programs::source("pipe_dependents");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
     let program = program.to_str().expect("a plain path");
     for by in ["pipes", "sockets"] {
@@ -285,7 +285,7 @@ fn dependent_processes_are_rolled_back() {
 #[test]
 fn memory_is_restored_where_stores_fault() {
     let _apart = apart();
-    let source = programs::source("stores");
+    let source = programs::source("predicted_stores");
     let program = bindings::compile(&source, &["speculate"], Link::Dynamic);
     let run = Run::new([program]).env("LD_LIBRARY_PATH", bindings::library_path());
     let plain = run.run();
@@ -305,7 +305,7 @@ fn clients_speculate_where_userfaultfd_is_refused() {
         "client_programs::dependent_processes_are_rolled_back",
         "client_programs::memory_is_restored_where_stores_fault",
     ];
-    facilities::without_userfaultfd(confine, &tests);
+    kernel_facilities::without_userfaultfd(confine, &tests);
     let service = Service::start("1000");
     let (run, _) = run(&clients()[0], service.asked(["100", "50", "90"]));
     let refused = [confine, "--deny=userfaultfd:EPERM", "--"];
@@ -330,7 +330,7 @@ const EXECUTED: [&[&str]; 8] = [
 fn executes() -> String {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     let compile = || {
-        let source = programs::source("executes");
+        let source = programs::source("predicted_exec");
         let program = bindings::compile(&source, &["speculate"], Link::Static);
         program.to_str().expect("a plain path").to_owned()
     };

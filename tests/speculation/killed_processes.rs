@@ -52,7 +52,7 @@ impl Place {
         let dir = scratch().join(name);
         std::fs::create_dir(&dir).expect("the scratch directory is ours");
         let (client, service) = (dir.join("client"), dir.join("service"));
-        bindings::compile_speculating(&programs::source("killed"), &client);
+        bindings::compile_speculating(&programs::source("killed_client"), &client);
         let source = bindings::workspace().join("examples/speculate/service.c");
         bindings::compile_speculating(&source, &service);
         Place { dir, client, service }

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use runahead_tests::{Case, Fixture, Link, Pair, available, bindings, fixture, programs};
 
-/// Keys in the table (`lookups.c`).
+/// Keys in the table (`table_lookups.c`).
 const KEYS: u64 = 192;
-/// Files in which `asks.c` reads, and their bytes.
+/// Files in which `predicted_reads.c` reads, and their bytes.
 const FILES: usize = 200;
 const BYTES: usize = 24 << 10;
 
@@ -26,19 +26,20 @@ fn used(pair: &Pair) -> u64 {
 fn reads_of_a_program_without_predictions_are_foreseen() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|_| {
-        let made = fixture.run_program("lookups", Link::Dynamic, &["make", "table"]).run();
+        let made = fixture.run_program("table_lookups", Link::Dynamic, &["make", "table"]).run();
         assert_eq!(made.text(), "");
     });
     let best = best(|| {
         let args = ["read", "table"];
-        let pair = fixture.program_with("lookups", &args, |case| case.with_shadow().speculating());
+        let pair =
+            fixture.program_with("table_lookups", &args, |case| case.with_shadow().speculating());
         assert!(pair.outcome.text().starts_with("sum "), "{:?}", pair.outcome);
         used(&pair)
     });
     assert!(best >= KEYS / 2, "of {KEYS} rows {best} were foreseen");
 }
 
-/// `asks.c`, which is slow because of its disk and of whom it asks.
+/// `predicted_reads.c`, which is slow because of its disk and of whom it asks.
 fn asks<'a>(fixture: &'a Fixture, args: &[&str]) -> Case<'a> {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
@@ -50,7 +51,7 @@ fn asks<'a>(fixture: &'a Fixture, args: &[&str]) -> Case<'a> {
                 fs::write(asked.join(format!("f{file:03}")), bytes).expect("the disk has room");
             }
         });
-        bindings::compile(&programs::source("asks"), &["speculate"], Link::Static)
+        bindings::compile(&programs::source("predicted_reads"), &["speculate"], Link::Static)
     });
     let files = FILES.to_string();
     let program = [program.to_str().expect("a plain path"), &files];

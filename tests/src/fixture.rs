@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions, drop_caches};
 
-use crate::exit::at_exit;
+use crate::exit_tasks::at_exit;
 use crate::{Case, Run, programs, scratch, tree};
 
 /// Long enough to be a stall, short enough for many tests.

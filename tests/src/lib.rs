@@ -7,34 +7,34 @@
 //!
 //! Timing decides nothing here: results, orders of events and counts do.
 
-mod binary;
 pub mod bindings;
-mod calls;
-mod case;
-pub mod counts;
-mod exit;
-pub mod facilities;
+pub mod call_counts;
+mod call_names;
+mod command_run;
+mod compared_runs;
+mod control_group;
+mod exit_tasks;
 mod fixture;
-mod group;
+pub mod kernel_facilities;
+pub mod prediction_counts;
 pub mod processes;
 pub mod programs;
-mod run;
 mod seed;
-pub mod speculated;
 mod stats;
 pub mod swap;
+mod tested_command;
 pub mod tree;
 
-pub use binary::{runahead, runahead_faulty, runahead_for};
-pub use calls::names_of_calls;
-pub use case::{Case, Pair};
-pub use exit::scratch;
+pub use call_names::names_of_calls;
+pub use command_run::{End, LEARNING, Outcome, Run, drain};
+pub use compared_runs::{Case, Pair};
+pub use control_group::Group;
+pub use exit_tasks::scratch;
 pub use fixture::{Fixture, apart, fixture};
-pub use group::Group;
 pub use programs::Link;
-pub use run::{End, LEARNING, Outcome, Run, drain};
 pub use seed::Seed;
 pub use stats::{number, with_stats};
+pub use tested_command::{runahead, runahead_faulty, runahead_for};
 
 /// Returns the probed value, or `None` after printing why the test is skipped. With
 /// `RUNAHEAD_SKIP_NONE` a skip is a failure.

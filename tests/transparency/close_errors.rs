@@ -21,7 +21,7 @@ fn told(end: &str, errno: i32, mark: &str) {
     let share = Share::up(&options).expect("a share comes up");
     let out = dir.join("out");
     for link in [Link::Dynamic, Link::Static] {
-        let program = programs::program("closes", link);
+        let program = programs::program("close_error", link);
         let [program, out] = [&program, &out].map(|path| path.to_str().expect("plain"));
         let run = fixture.run(&[program, out, end]);
         let once = |run: &runahead_tests::Run| {

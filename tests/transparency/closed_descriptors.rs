@@ -10,7 +10,7 @@ fn ends_before_the_program(script: &str) {
     let Some(fixture) = available(fixture()) else { return };
     for link in programs::BOTH {
         fixture.reset();
-        let program = programs::program("ends", link);
+        let program = programs::program("released_resources", link);
         let ahead = format!(
             "{} run --no-learn --require -- {}",
             runahead_tests::runahead().display(),
@@ -52,7 +52,7 @@ fn readers_of_further_descriptors_see_end_of_file() {
 fn a_writer_gets_sigpipe_when_the_program_closes_its_input() {
     let Some(fixture) = available(fixture()) else { return };
     let ahead = runahead_tests::runahead().display();
-    let program = programs::program("ends", programs::Link::Dynamic);
+    let program = programs::program("released_resources", programs::Link::Dynamic);
     fixture.reset();
     // `yes` ends by SIGPIPE while the program still runs; it then gives the program leave to end.
     let script = format!(
@@ -82,21 +82,21 @@ fn neighbours_in_a_pipeline_see_end_of_file() {
 #[test]
 fn close_releases_locks() {
     let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program_with("ends", &["locks"], |case| case.with_shadow());
+    let pair = fixture.program_with("released_resources", &["locks"], |case| case.with_shadow());
     assert!(!pair.outcome.text().contains("-1"));
 }
 
 #[test]
 fn a_program_that_was_just_written_can_be_executed() {
     let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program_with("ends", &["text"], |case| case.with_shadow());
+    let pair = fixture.program_with("released_resources", &["text"], |case| case.with_shadow());
     assert!(pair.outcome.text().contains("9: 0\n"));
 }
 
 #[test]
 fn pipes_and_sockets_of_the_programs_own_end() {
     let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program_with("ends", &["own"], |case| case.with_shadow());
+    let pair = fixture.program_with("released_resources", &["own"], |case| case.with_shadow());
     assert!(pair.outcome.text().contains("read(p[0], buf, 64): 0"));
 }
 

@@ -148,7 +148,7 @@ fn interpreters_run_as_natively() {
 fn compilers_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
-        std::fs::copy(programs::source("compiled"), dir.join("compiled.c")).expect("room");
+        std::fs::copy(programs::source("compiled_source"), dir.join("compiled.c")).expect("room");
         let makefile =
             "all: a b c\na b c:\n\tcat src/d0/f1.c | md5sum > $(W)/$@\n\t@echo made $@\n";
         std::fs::write(dir.join("Makefile"), makefile).expect("room");
@@ -196,7 +196,7 @@ fn go_programs_run_as_natively() {
     let built = std::process::Command::new("go")
         .args(["build", "-o"])
         .arg(&walker)
-        .arg(programs::source("walker").with_extension("go"))
+        .arg(programs::source("tree_walker").with_extension("go"))
         .env("CGO_ENABLED", "0")
         .env("GO111MODULE", "off")
         .status();
@@ -210,7 +210,7 @@ fn go_programs_run_as_natively() {
 #[test]
 fn programs_with_a_sanitizer_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
-    let path = programs::compile("calls", &["-fsanitize=address"]);
+    let path = programs::compile("file_calls", &["-fsanitize=address"]);
     let path = path.to_str().expect("a plain path");
     for what in ["directories", "walk", "transfers"] {
         fixture.case(&[path, what]).compare();

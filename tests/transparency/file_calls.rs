@@ -15,22 +15,22 @@ fn same(name: &str, args: &[&str], marks: &[&str]) {
 
 #[test]
 fn partly_cached_pages_are_read_whole() {
-    same("partial", &["data", "4096"], &["calls, sum"]);
+    same("partial_reads", &["data", "4096"], &["calls, sum"]);
 }
 
 #[test]
 fn partly_cached_chunks_are_read_whole() {
-    same("partial", &["data", "131072"], &["calls, sum"]);
+    same("partial_reads", &["data", "131072"], &["calls, sum"]);
 }
 
 #[test]
 fn holes_read_as_zeros() {
-    same("partial", &["odd/holes", "65536"], &["calls, sum"]);
+    same("partial_reads", &["odd/holes", "65536"], &["calls, sum"]);
 }
 
 #[test]
 fn shared_descriptions_share_their_offset() {
-    same("offsets", &[], &["child read 5000", "parent read 3000"]);
+    same("shared_offset", &[], &["child read 5000", "parent read 3000"]);
 }
 
 #[test]
@@ -44,38 +44,42 @@ fn a_second_reader_continues_at_the_offset_of_the_first() {
 
 #[test]
 fn directories_are_listed_in_small_pieces_and_out_of_order() {
-    same("calls", &["directories"], &["last -1 EINVAL", "again"]);
+    same("file_calls", &["directories"], &["last -1 EINVAL", "again"]);
 }
 
 #[test]
 fn descriptors_have_the_flags_of_their_open() {
-    same("calls", &["flags"], &["open 0: 3, flags 100000, fd flags 0"]);
+    same("file_calls", &["flags"], &["open 0: 3, flags 100000, fd flags 0"]);
 }
 
 #[test]
 fn transfers_mappings_and_appends_give_native_results() {
-    same("calls", &["transfers"], &["sendfile(out, in, 0, 50000): 50000", "mapped"]);
+    same("file_calls", &["transfers"], &["sendfile(out, in, 0, 50000): 50000", "mapped"]);
 }
 
 #[test]
 fn creating_and_truncating_give_native_results() {
-    same("calls", &["creations"], &["0640): -1 EEXIST"]);
+    same("file_calls", &["creations"], &["0640): -1 EEXIST"]);
 }
 
 #[test]
 fn paths_relative_to_directories_give_native_results() {
-    same("calls", &["walk"], &["link 4 hard", "openat2 src/d0/f5.c 8: open"]);
+    same("file_calls", &["walk"], &["link 4 hard", "openat2 src/d0/f5.c 8: open"]);
 }
 
 #[test]
 fn bad_paths_and_descriptors_give_native_errors() {
-    same("errors", &["paths"], &["ENOENT", "ENOTDIR", "ELOOP", "EISDIR", "ENAMETOOLONG", "EBADF"]);
+    same(
+        "call_errors",
+        &["paths"],
+        &["ENOENT", "ENOTDIR", "ELOOP", "EISDIR", "ENAMETOOLONG", "EBADF"],
+    );
 }
 
 #[test]
 fn bad_pointers_are_efault() {
     same(
-        "errors",
+        "call_errors",
         &["pointers"],
         &["open(BAD, O_RDONLY): -1 EFAULT", "read(fd, BAD, 100): -1 EFAULT"],
     );
@@ -83,13 +87,13 @@ fn bad_pointers_are_efault() {
 
 #[test]
 fn bad_arguments_are_found_before_bad_pointers() {
-    same("errors", &["earlier"], &["SYS_access, BAD, 0x7777): -1 EINVAL"]);
+    same("call_errors", &["earlier"], &["SYS_access, BAD, 0x7777): -1 EINVAL"]);
 }
 
 #[test]
 fn results_may_overwrite_their_path() {
     same(
-        "errors",
+        "call_errors",
         &["overlapping"],
         &["readlink over itself: 7 nowhere", "stat over itself: 0 1048576"],
     );
@@ -97,12 +101,12 @@ fn results_may_overwrite_their_path() {
 
 #[test]
 fn strange_offsets_and_lengths_give_native_results() {
-    same("errors", &["offsets"], &["pread(fd, buf, 10, -1): -1 EINVAL"]);
+    same("call_errors", &["offsets"], &["pread(fd, buf, 10, -1): -1 EINVAL"]);
 }
 
 #[test]
 fn a_full_descriptor_table_is_emfile() {
-    same("errors", &["limits"], &["EMFILE"]);
+    same("call_errors", &["limits"], &["EMFILE"]);
 }
 
 #[test]
@@ -113,13 +117,13 @@ fn files_beyond_two_gigabytes_are_read() {
         let file = std::fs::File::create(dir.join("huge")).expect("the disk has room for a hole");
         file.write_all_at(b"far away", 3 << 30).expect("and for a block");
     });
-    let pair = fixture.program("huge", &[]);
+    let pair = fixture.program("huge_file", &[]);
     assert!(pair.outcome.text().contains("open: ok"));
 }
 
 #[test]
 fn calls_from_odd_stacks_give_native_results() {
-    same("oddstack", &[], &["unchanged from the red zone on: 1", "away with it: 0"]);
+    same("odd_stacks", &[], &["unchanged from the red zone on: 1", "away with it: 0"]);
 }
 
 #[test]

@@ -128,14 +128,15 @@ fn a_program_that_has_ended_can_be_overwritten() {
 fn arguments_environment_and_descriptors_are_native() {
     let Some(fixture) = available(fixture()) else { return };
     let odd = ["", "two words", "new\nline", "--", "-x"];
-    let pair = fixture.program_with("self", &odd, |case| case.env("ODD", "a=b c").stdin("text"));
+    let pair =
+        fixture.program_with("own_state", &odd, |case| case.env("ODD", "a=b c").stdin("text"));
     assert!(pair.outcome.text().contains("env ODD=a=b c"));
 }
 
 #[test]
 fn standard_descriptors_may_be_closed_or_redirected() {
     let Some(fixture) = available(fixture()) else { return };
-    let path = runahead_tests::programs::program("self", Link::Static);
+    let path = runahead_tests::programs::program("own_state", Link::Static);
     let path = path.display();
     for redirect in ["<&-", ">&- 2>$W/out", "2>&-", "<&- 2>&-", "<&- >&- 2>&-", "5<data 9>$W/nine"]
     {
@@ -159,7 +160,7 @@ fn standard_descriptors_may_be_closed_or_redirected() {
 #[test]
 fn ignored_signals_and_masks_are_inherited() {
     let Some(fixture) = available(fixture()) else { return };
-    let path = runahead_tests::programs::program("self", Link::Static);
+    let path = runahead_tests::programs::program("own_state", Link::Static);
     let script = format!("trap '' PIPE HUP INT USR1; exec {}", path.display());
     fixture.script(&script).compare();
     // Started by us, with a mask, an ignored signal and a limit of our own.

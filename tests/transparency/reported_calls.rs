@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use runahead_tests::counts::{Logged, Traced, differences};
+use runahead_tests::call_counts::{Logged, Traced, differences};
 use runahead_tests::programs::{Link, program};
 use runahead_tests::{apart, available, installed, scratch};
 
@@ -91,14 +91,14 @@ fn all_calls_on_odd_stacks_are_reported() {
     let dir = scratch().join("calls-oddstack-data");
     std::fs::create_dir_all(&dir).expect("the scratch directory is ours");
     std::fs::write(dir.join("data"), [b'x'; 100]).expect("it is ours");
-    let program = program("oddstack", Link::Dynamic);
+    let program = program("odd_stacks", Link::Dynamic);
     let script = format!("cd {} && exec {} 'no room'", dir.display(), program.display());
     compare(&["/bin/sh", "-c", &script], "calls-oddstack");
 }
 
 /// Runs `verdicts` under the policy that does what it asks for.
 fn tried(last: &str) -> String {
-    let program = program("verdicts", Link::Dynamic);
+    let program = program("policy_verdicts", Link::Dynamic);
     let file = scratch().join(format!("verdicts-{last}"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_plant"));
     let output = command.arg("tried").arg(program).arg(&file).arg(last).output();

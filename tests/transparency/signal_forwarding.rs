@@ -70,7 +70,8 @@ impl Drop for Started {
 /// Copy of the program that only this test runs.
 fn receiver(name: &str) -> PathBuf {
     let path = scratch().join(name);
-    let bytes = std::fs::read(programs::program("receives", Link::Static)).expect("compiled");
+    let bytes =
+        std::fs::read(programs::program("received_signals", Link::Static)).expect("compiled");
     write_program(&path, bytes, 0o755).expect("the scratch directory is ours");
     path
 }

@@ -212,7 +212,7 @@ fn no_process_of_ours_outlives_the_program() {
 fn handlers_never_run_in_a_shadow() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.reset();
-    let run = fixture.run_program("witness", programs::Link::Dynamic, &[]);
+    let run = fixture.run_program("handler_witness", programs::Link::Dynamic, &[]);
     let log = fixture.work().join("log");
     let mut command = run.ahead(&["--require"]).command();
     command.stdout(Stdio::null());

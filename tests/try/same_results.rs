@@ -50,11 +50,11 @@ fn git_python_and_make_give_the_same_results() {
     }
 }
 
-/// Random steps, each said, on few names (`programs/names.c`).
+/// Random steps, each said, on few names (`programs/name_steps.c`).
 #[test]
 fn random_steps_give_the_same_results() {
     const RUNS: usize = 25;
-    let (place, program) = (Place::filled("random"), program("names", Link::Dynamic));
+    let (place, program) = (Place::filled("random"), program("name_steps", Link::Dynamic));
     let program = program.to_str().expect("a plain path");
     let mut seeds = Seed::new();
     for _ in 0..RUNS {
@@ -69,7 +69,7 @@ fn random_steps_give_the_same_results() {
 #[test]
 fn random_steps_in_nested_tries_give_the_same_results() {
     const RUNS: usize = 25;
-    let (place, program) = (Place::filled("random-inside"), program("names", Link::Dynamic));
+    let (place, program) = (Place::filled("random-inside"), program("name_steps", Link::Dynamic));
     let program = program.to_str().expect("a plain path");
     let mut seeds = Seed::new();
     for _ in 0..RUNS {

@@ -71,7 +71,7 @@ fn chain(fixture: &Fixture) -> Run {
         });
     }
     let args = ["chain", &BLOCK_BYTES.to_string(), &HOPS.to_string()];
-    fixture.run_program("chain", runahead_tests::Link::Dynamic, &args)
+    fixture.run_program("dependent_reads", runahead_tests::Link::Dynamic, &args)
 }
 
 /// It ended well, and nothing was said.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use runahead_tests::facilities::{self, Denied};
+use runahead_tests::kernel_facilities::{self, Denied};
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn check(facility: &str) -> ExitCode {
-    let denied = facilities::find(facility).expect("a facility").is_denied();
+    let denied = kernel_facilities::find(facility).expect("a facility").is_denied();
     ExitCode::from(u8::from(!denied))
 }
 
@@ -64,7 +64,7 @@ fn filter(what: &str) -> seccompiler::BpfProgram {
         "ENOSYS" => libc::ENOSYS,
         other => panic!("not an errno of containers: {other}"),
     };
-    let facility = facilities::find(name).unwrap_or_else(|| panic!("no facility {name}"));
+    let facility = kernel_facilities::find(name).unwrap_or_else(|| panic!("no facility {name}"));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for denied in facility.calls {
         match *denied {

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use runahead_inject::Command;
 use runahead_supervisor::{Ended, Faults, Options, Without};
-use runahead_tests::counts::Logged;
-use runahead_tests::speculated::Speculated;
+use runahead_tests::call_counts::Logged;
+use runahead_tests::prediction_counts::Speculated;
 
 fn main() -> ExitCode {
     // SAFETY: no handler. Rust's start ignores the signal, which the command would inherit.

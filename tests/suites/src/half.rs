@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use runahead_harness::interrupt;
-use runahead_tests::speculated::Speculated;
+use runahead_tests::prediction_counts::Speculated;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::SlowDisk;

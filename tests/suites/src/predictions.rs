@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::Sum;
 
-use runahead_tests::speculated::Speculated;
+use runahead_tests::prediction_counts::Speculated;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of one unit, or of several.

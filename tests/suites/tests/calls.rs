@@ -1,12 +1,12 @@
 //! A policy loses no call of other projects' test suites either: one that logs them all, beside what strace counts. Exactly the
-//! same they do not do each time (`runahead_tests::counts`); programs that do: `tests/transparency/reported_calls.rs`.
+//! same they do not do each time (`runahead_tests::call_counts`); programs that do: `tests/transparency/reported_calls.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use runahead_harness::write_program;
-use runahead_tests::counts::{Logged, Traced, discrepancies};
+use runahead_tests::call_counts::{Logged, Traced, discrepancies};
 use runahead_tests::{Seed, available, installed, root};
 
 /// Takes the units in `$UNITS`, `$UNIT` being the command of the first. Of each that ends within ten seconds: three times under

@@ -20,8 +20,8 @@ use std::path::Path;
 use case_catalog::{Build, Case, KNOWN, Known};
 use cold_disk::{Slow, slow};
 use observed_run::{Form, Launcher, Seen};
-use runahead_tests::speculated::Speculated;
-use runahead_tests::{Seed, available, facilities, installed, runahead, scratch};
+use runahead_tests::prediction_counts::Speculated;
+use runahead_tests::{Seed, available, installed, kernel_facilities, runahead, scratch};
 
 /// Cases in a sample: about half a minute's worth.
 const SAMPLE: usize = 100;
@@ -167,7 +167,7 @@ fn programs_speculating_by_write_faults_run_as_natively() {
         "twins::speculating_programs_run_as_natively",
         "twins::planted_faults_of_rollback_are_found",
     ];
-    facilities::without_userfaultfd(env!("CARGO_BIN_EXE_confine"), &tests);
+    kernel_facilities::without_userfaultfd(env!("CARGO_BIN_EXE_confine"), &tests);
 }
 
 /// Cases of a sample in which processes speculate.

@@ -11,7 +11,7 @@ use crate::plane::{self, AnyPolicy, Call, Next, ReportingPolicy, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
-/// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/verdicts.c`).
+/// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/policy_verdicts.c`).
 const ASKS: u64 = 0x7261_6861_736b_7321;
 /// The call waits until another call asks for it to be woken.
 const WAIT: u64 = 1;

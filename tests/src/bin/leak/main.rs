@@ -8,13 +8,13 @@
 //! `leak suite PROGRAM COLD` is the first process of its own namespaces. It makes a world that can
 //! be harmed, reads lines `MODE CASE`, and runs each case in it.
 
-mod calls;
-mod held;
-mod look;
-mod outside;
+mod bystander_process;
+mod case_run;
+mod checked_calls;
 mod process;
-mod round;
-mod world;
+mod test_world;
+mod world_objects;
+mod world_snapshot;
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -46,10 +46,10 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
         "mirrored" => Faults { plant_marked: true, without: mirrored(), ..Faults::default() },
         "unguarded" => Faults { plant_marked: true, no_sandbox: true, ..Faults::default() },
         "let-out" => Faults { lets_out: true, ..Faults::default() },
-        way if round::speculates(way) => Faults::default(),
+        way if case_run::speculates(way) => Faults::default(),
         other => panic!("not a mode: {other}"),
     };
-    let speculate = round::speculates(mode);
+    let speculate = case_run::speculates(mode);
     let faults = Faults { keep_shadows: !speculate, ..faults };
     let command = Command { program: program.into(), args: args.iter().map(Into::into).collect() };
     let options = Options { require: true, speculate, faults, ..Options::default() };
@@ -68,8 +68,8 @@ fn mirrored() -> Without {
 }
 
 fn suite(dir: &Path, program: &str, cold: &Path) -> ExitCode {
-    let world = world::World::build(dir);
-    let mut rounds = round::Rounds::new(&world, program, cold);
+    let world = test_world::World::build(dir);
+    let mut rounds = case_run::Rounds::new(&world, program, cold);
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("the list of cases");
         let (mode, case) = line.split_once(' ').expect("MODE CASE");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::calls::call;
+use crate::checked_calls::call;
 
 /// Observed values by name.
 pub type Seen = BTreeMap<String, String>;

@@ -2,7 +2,7 @@
 // decides, with children and calls in between; and prints what it has seen.
 //
 // usage: mapped FILE SEED STEPS
-#include "drawn.h"
+#include "drawn_steps.h"
 
 #define PAGE 4096l
 #define MAPPINGS 12

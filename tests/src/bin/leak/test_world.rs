@@ -6,9 +6,9 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::calls::{self, c_path, call, must};
-use crate::held::Held;
-use crate::outside::{self, Bystander};
+use crate::bystander_process::{self, Bystander};
+use crate::checked_calls::{self, c_path, call, must};
+use crate::world_objects::Held;
 
 /// A world that can be harmed.
 pub struct World {
@@ -41,7 +41,7 @@ impl World {
         let (key, keyring) = keys();
         message();
         let bystander = Bystander::start();
-        let group = outside::start_group();
+        let group = bystander_process::start_group();
         let mut held = Held::new(root, bystander.pid);
         let pts = held.terminal();
         let quota: Option<PathBuf> =
@@ -52,7 +52,7 @@ impl World {
             held.give("quota", dir.into());
         }
         let futex = fs::File::options().read(true).write(true).open("futex").expect("a file");
-        let waiter = outside::start_waiter(futex.as_raw_fd());
+        let waiter = bystander_process::start_waiter(futex.as_raw_fd());
         let mut told: Vec<(String, String)> =
             held.numbers().map(|(name, fd)| (name.into(), fd.to_string())).collect();
         let mut tell = |name: &str, value: String| told.push((name.into(), value));
@@ -78,12 +78,17 @@ impl World {
 }
 
 fn mounts(root: &Path) {
-    calls::mount("tmpfs", Path::new("leak"), root, "size=64m");
-    calls::mount("tmpfs", Path::new("leak"), Path::new("/dev/shm"), "size=1m");
-    calls::mount("devpts", Path::new("devpts"), Path::new("/dev/pts"), "newinstance,ptmxmode=666");
+    checked_calls::mount("tmpfs", Path::new("leak"), root, "size=64m");
+    checked_calls::mount("tmpfs", Path::new("leak"), Path::new("/dev/shm"), "size=1m");
+    checked_calls::mount(
+        "devpts",
+        Path::new("devpts"),
+        Path::new("/dev/pts"),
+        "newinstance,ptmxmode=666",
+    );
     for (kind, name) in [("mqueue", "mq"), ("bpf", "bpf")] {
         fs::create_dir(root.join(name)).expect("the world is ours");
-        calls::mount(kind, Path::new(kind), &root.join(name), "");
+        checked_calls::mount(kind, Path::new(kind), &root.join(name), "");
     }
     fs::create_dir(root.join("tree")).expect("the world is ours");
 }
@@ -93,7 +98,7 @@ fn tree(tree: &Path) {
     for dir in ["dir", "empty", "mnt"] {
         fs::create_dir(path(dir)).expect("a new tree");
     }
-    calls::mount("tmpfs", Path::new("mnt"), &path("mnt"), "size=1m");
+    checked_calls::mount("tmpfs", Path::new("mnt"), &path("mnt"), "size=1m");
     fs::create_dir(path("mnt/old")).expect("a new tree");
     let text = "0123456789abcdefghijklmnopqrstuvwxyz\n".repeat(200);
     for name in ["file", "other", "victim", "leased", "foreign", "dir/inner"] {
@@ -131,7 +136,7 @@ fn make_old(path: &Path) {
 /// The flags of an interface, `struct ifreq`.
 pub fn interface(request: libc::c_ulong, value: Option<i32>) -> std::io::Result<i32> {
     let (inet, datagrams) = (libc::AF_INET as usize, libc::SOCK_DGRAM as usize);
-    let socket: OwnedFd = calls::open("socket", libc::SYS_socket, [inet, datagrams, 0]);
+    let socket: OwnedFd = checked_calls::open("socket", libc::SYS_socket, [inet, datagrams, 0]);
     let mut request_of = [0u8; 40];
     request_of[..2].copy_from_slice(b"lo");
     request_of[16..20].copy_from_slice(&value.unwrap_or(0).to_le_bytes());
@@ -178,7 +183,7 @@ fn message() {
     // Small: all worlds together have a limit.
     let attributes = [0usize, 2, 64, 0, 0, 0, 0, 0];
     let at = attributes.as_ptr() as usize;
-    let queue = calls::open("mq_open", libc::SYS_mq_open, [name, flags, 0o600, at]);
+    let queue = checked_calls::open("mq_open", libc::SYS_mq_open, [name, flags, 0o600, at]);
     let args = [queue.as_raw_fd() as usize, c"message".as_ptr() as usize, 7, 0, 0];
     must("mq_timedsend", libc::SYS_mq_timedsend, args);
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::calls::{call, shared_memory};
+use crate::checked_calls::{call, shared_memory};
 use crate::process;
 
 /// A process that blocks every signal and does nothing.

@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::calls::{self, call, open, two};
-use crate::world::eventually;
+use crate::checked_calls::{self, call, open, two};
+use crate::test_world::eventually;
 
 /// The first number of what is given.
 const FIRST: usize = 300;
@@ -29,7 +29,7 @@ pub fn unix_address(path: &Path) -> libc::sockaddr_un {
     // SAFETY: numbers, for which zero is valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
-    let name = calls::c_path(path);
+    let name = checked_calls::c_path(path);
     for (to, from) in address.sun_path.iter_mut().zip(name.as_bytes()) {
         *to = *from as libc::c_char;
     }
@@ -51,13 +51,17 @@ fn socket(domain: i32, kind: i32) -> OwnedFd {
 
 fn bind(socket: &OwnedFd, path: &Path) {
     let address = unix_address(path);
-    calls::must("bind", libc::SYS_bind, [fd(socket), address_of(&address), size_of_val(&address)]);
+    checked_calls::must(
+        "bind",
+        libc::SYS_bind,
+        [fd(socket), address_of(&address), size_of_val(&address)],
+    );
 }
 
 fn connect(path: &Path) -> OwnedFd {
     let (it, address) = (socket(libc::AF_UNIX, libc::SOCK_STREAM), unix_address(path));
     let args = [fd(&it), address_of(&address), size_of_val(&address)];
-    calls::must("connect", libc::SYS_connect, args);
+    checked_calls::must("connect", libc::SYS_connect, args);
     it
 }
 
@@ -111,7 +115,7 @@ impl Held {
         let both = || std::fs::File::options().read(true).write(true).clone();
         for name in ["file", "other"] {
             let file = both().open(tree.join(name)).expect("a file of the tree");
-            calls::must("lseek", libc::SYS_lseek, [fd(&file), 5, 0]);
+            checked_calls::must("lseek", libc::SYS_lseek, [fd(&file), 5, 0]);
             self.give(name, file.into());
         }
         let elsewhere = std::fs::File::open(tree.join("dir")).expect("a directory of the tree");
@@ -128,7 +132,7 @@ impl Held {
         const SEALING: usize = 2;
         let memfd = open("memfd", libc::SYS_memfd_create, [name, SEALING]);
         let page = [0u8; 4096];
-        calls::must("write", libc::SYS_write, [fd(&memfd), address_of(&page), page.len()]);
+        checked_calls::must("write", libc::SYS_write, [fd(&memfd), address_of(&page), page.len()]);
         self.give("memfd", memfd);
     }
 
@@ -138,7 +142,11 @@ impl Held {
         self.give("pipe_in", writer);
         self.own.insert("pipe_in", reader);
         let (reader, writer) = two("pipe", pipe);
-        calls::must("write", libc::SYS_write, [fd(&writer), c"abcdefgh".as_ptr() as usize, 8]);
+        checked_calls::must(
+            "write",
+            libc::SYS_write,
+            [fd(&writer), c"abcdefgh".as_ptr() as usize, 8],
+        );
         self.give("pipe_out", reader);
         self.own.insert("pipe_out", writer);
         let event = open("eventfd", libc::SYS_eventfd2, [3, 0]);
@@ -146,7 +154,7 @@ impl Held {
         // EPOLLIN once: the process that gets the event takes it.
         let once = [1u32 | 1 << 30, 1, 0];
         let args = [fd(&epoll), libc::EPOLL_CTL_ADD as usize, fd(&event), address_of(&once)];
-        calls::must("epoll_ctl", libc::SYS_epoll_ctl, args);
+        checked_calls::must("epoll_ctl", libc::SYS_epoll_ctl, args);
         self.give("epoll", epoll);
         self.give("event", event);
         self.give("timer", open("timerfd", libc::SYS_timerfd_create, [1, 0]));
@@ -156,7 +164,7 @@ impl Held {
         self.give("signal", open("signalfd", libc::SYS_signalfd4, args));
         let inotify = open("inotify", libc::SYS_inotify_init1, [0]);
         let args = [fd(&inotify), c"/proc/sys".as_ptr() as usize, libc::IN_CREATE as usize];
-        calls::must("inotify_add_watch", libc::SYS_inotify_add_watch, args);
+        checked_calls::must("inotify_add_watch", libc::SYS_inotify_add_watch, args);
         self.give("inotify", inotify);
         self.give("fanotify", open("fanotify", libc::SYS_fanotify_init, [0, 0]));
     }
@@ -165,7 +173,7 @@ impl Held {
         let (unix, stream) = (libc::AF_UNIX as usize, libc::SOCK_STREAM as usize);
         let pair = |p: *mut RawFd| call(libc::SYS_socketpair, [unix, stream, 0, p as usize]);
         let (ours, theirs) = two("socketpair", pair);
-        calls::must("write", libc::SYS_write, [fd(&ours), c"hello".as_ptr() as usize, 5]);
+        checked_calls::must("write", libc::SYS_write, [fd(&ours), c"hello".as_ptr() as usize, 5]);
         self.own.insert("sock", ours);
         self.give("sock", theirs);
         self.give("datagrams", socket(libc::AF_UNIX, libc::SOCK_DGRAM));
@@ -173,7 +181,7 @@ impl Held {
         let receiver = socket(libc::AF_UNIX, libc::SOCK_DGRAM);
         bind(&receiver, &tree.join("receiver"));
         self.own.insert("receiver", receiver);
-        let listen = |it: &OwnedFd| calls::must("listen", libc::SYS_listen, [fd(it), 5]);
+        let listen = |it: &OwnedFd| checked_calls::must("listen", libc::SYS_listen, [fd(it), 5]);
         let bound = |name: &str| {
             let it = socket(libc::AF_UNIX, libc::SOCK_STREAM);
             bind(&it, &tree.join(name));
@@ -188,7 +196,7 @@ impl Held {
         self.own.insert("waiting client", connect(&tree.join("waiting")));
         self.give("waiting", waiting);
         let port = socket(libc::AF_INET, libc::SOCK_STREAM);
-        calls::must("bind", libc::SYS_bind, [fd(&port), address_of(&PORT), 16]);
+        checked_calls::must("bind", libc::SYS_bind, [fd(&port), address_of(&PORT), 16]);
         listen(&port);
         self.own.insert("port", port);
         self.give("inet", socket(libc::AF_INET, libc::SOCK_STREAM));
@@ -199,7 +207,7 @@ impl Held {
         const CREATE: usize = 6;
         let context = || open("fsopen", libc::SYS_fsopen, [c"tmpfs".as_ptr() as usize, 0]);
         let create = |it: &OwnedFd| {
-            calls::must("fsconfig", libc::SYS_fsconfig, [fd(it), CREATE, 0, 0, 0]);
+            checked_calls::must("fsconfig", libc::SYS_fsconfig, [fd(it), CREATE, 0, 0, 0]);
         };
         self.give("context", context());
         let ready = context();
@@ -216,9 +224,9 @@ impl Held {
         let ring = open("io_uring", libc::SYS_io_uring_setup, [4, at]);
         // struct io_uring_params: the offsets of the queues begin at 40 and at 80.
         let (tail, array, completed) = (params[11], params[16], params[21]);
-        let queues = calls::shared_memory(Some(ring.as_raw_fd()), 0, 4096);
+        let queues = checked_calls::shared_memory(Some(ring.as_raw_fd()), 0, 4096);
         // The entries, all zero, are NOPs; one is ready to be submitted.
-        calls::shared_memory(Some(ring.as_raw_fd()), 0x1000_0000, 4096);
+        checked_calls::shared_memory(Some(ring.as_raw_fd()), 0x1000_0000, 4096);
         // SAFETY: inside the queues' memory, where the kernel says.
         unsafe {
             queues.add(array as usize).cast::<u32>().write_volatile(0);
@@ -266,20 +274,24 @@ impl Held {
         let master = open(Path::new("/dev/pts/ptmx"));
         let unlock = 0i32;
         let args = [fd(&master), libc::TIOCSPTLCK as usize, address_of(&unlock)];
-        calls::must("TIOCSPTLCK", libc::SYS_ioctl, args);
+        checked_calls::must("TIOCSPTLCK", libc::SYS_ioctl, args);
         let number: u32 =
-            calls::ask(&master, libc::TIOCGPTN as usize).expect("a terminal's number");
+            checked_calls::ask(&master, libc::TIOCGPTN as usize).expect("a terminal's number");
         let path = std::path::PathBuf::from(format!("/dev/pts/{number}"));
         let slave = open(&path);
         // Input that waits to be read, a line of it.
-        calls::must("write", libc::SYS_write, [fd(&master), c"typed\n".as_ptr() as usize, 6]);
+        checked_calls::must(
+            "write",
+            libc::SYS_write,
+            [fd(&master), c"typed\n".as_ptr() as usize, 6],
+        );
         // The kernel passes it on, and echoes it, in its own time.
         let mut echo = [0u8; 64];
         let echoed = eventually(Duration::from_secs(5), || {
-            let there = calls::unread(&master) == 7 && calls::unread(&slave) == 6;
+            let there = checked_calls::unread(&master) == 7 && checked_calls::unread(&slave) == 6;
             there && call(libc::SYS_read, [fd(&master), echo.as_mut_ptr() as usize, 64]).is_ok()
         });
-        assert!(echoed, "a terminal that does not echo: {:?}", calls::unread(&master));
+        assert!(echoed, "a terminal that does not echo: {:?}", checked_calls::unread(&master));
         self.own.insert("tty", master);
         self.give("tty", slave);
         path
@@ -288,7 +300,8 @@ impl Held {
 
 /// Duplicate that no process inherits.
 pub fn again(of: &OwnedFd) -> OwnedFd {
-    let fd = calls::must("dup", libc::SYS_fcntl, [fd(of), libc::F_DUPFD_CLOEXEC as usize, 3]);
+    let fd =
+        checked_calls::must("dup", libc::SYS_fcntl, [fd(of), libc::F_DUPFD_CLOEXEC as usize, 3]);
     // SAFETY: the kernel has just made it.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::calls::call;
-use crate::look::look;
+use crate::checked_calls::call;
 use crate::process::{self, Seen};
-use crate::world::{World, eventually};
+use crate::test_world::{World, eventually};
+use crate::world_snapshot::look;
 
 /// Distance of cold bytes: beyond any readahead.
 const APART: u64 = 256 << 10;
@@ -442,7 +442,7 @@ trait ReadNow {
 
 impl<T: Read + AsRawFd> ReadNow for T {
     fn read_now(&mut self) -> String {
-        let len = crate::calls::unread(self).max(0) as usize;
+        let len = crate::checked_calls::unread(self).max(0) as usize;
         let mut bytes = vec![0; len];
         let got = self.read_exact(&mut bytes).map(|()| len).unwrap_or(0);
         String::from_utf8_lossy(&bytes[..got]).into_owned()

@@ -8,10 +8,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::calls::{ask, c_path, call, option, ready, unread};
-use crate::held::again;
+use crate::checked_calls::{ask, c_path, call, option, ready, unread};
 use crate::process::{self, Seen};
-use crate::world::{self, World, read_quietly};
+use crate::test_world::{self, World, read_quietly};
+use crate::world_objects::again;
 
 /// Everything that is visible of the world. `session` is the process whose children are the
 /// command and its shadows, which are not looked at here.
@@ -51,7 +51,7 @@ pub fn look(world: &World, session: Option<i32>) -> Seen {
     }
     put("mounts", mounts(&world.root));
     put("uts", uts());
-    put("keys", keys(world::SESSION, 0));
+    put("keys", keys(test_world::SESSION, 0));
     let names = fs::read_dir("/dev/pts").into_iter().flatten().flatten();
     let mut names: Vec<_> = names.map(|e| e.file_name()).collect();
     names.sort();
@@ -93,7 +93,7 @@ fn entries(name: &str, path: &Path, seen: &mut Seen) {
     // Queues of messages have times of their own making.
     if !name.starts_with("mq") {
         // Of those that the world made old; the others the command itself maps.
-        if meta.mtime() <= world::OLD {
+        if meta.mtime() <= test_world::OLD {
             put("atime", format!("{}.{}", meta.atime(), meta.atime_nsec()));
         }
         put("mtime", format!("{}.{}", meta.mtime(), meta.mtime_nsec()));
@@ -234,8 +234,8 @@ fn network(world: &World, seen: &mut Seen) {
     put("receiver:unread", unread(&own["receiver"]).to_string());
     put("listener:waiting", ready(&own["listener"], libc::POLLIN).to_string());
     put("port:waiting", ready(&own["port"], libc::POLLIN).to_string());
-    put("lo", format!("{:?}", world::interface(libc::SIOCGIFMTU, None).ok()));
-    let flags = world::interface(libc::SIOCGIFFLAGS, None).ok();
+    put("lo", format!("{:?}", test_world::interface(libc::SIOCGIFMTU, None).ok()));
+    let flags = test_world::interface(libc::SIOCGIFFLAGS, None).ok();
     put("lo:flags", format!("{flags:?}"));
 }
 

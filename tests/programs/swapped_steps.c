@@ -2,7 +2,7 @@
 // seed decides, with calls whose arguments lie there; then goes over all of it, and prints what it has seen.
 //
 // usage: swaps FILE MEBIBYTES SEED STEPS
-#include "drawn.h"
+#include "drawn_steps.h"
 
 #define PAGE 4096l
 
