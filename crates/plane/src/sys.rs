@@ -152,7 +152,10 @@ macro_rules! call {
 }
 
 // Behind the macro, which it uses.
+mod process_ids;
 mod program_memory;
+
+pub use process_ids::{getpid, getppid, gettid, groups, users};
 pub(crate) use program_memory::remember_process;
 pub use program_memory::{
     GATHER_MAX, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather,
@@ -754,11 +757,6 @@ pub fn path_has_capabilities(path: u64) -> bool {
     call!(nr::GETXATTR, path, CAPABILITIES.as_ptr(), 0, 0).is_ok()
 }
 
-/// gettid(2).
-pub fn gettid() -> u32 {
-    call!(nr::GETTID).map_or(0, |p| p as u32)
-}
-
 /// nanosleep(2), cut short by a signal.
 pub fn sleep_us(us: u64) {
     let time = [us / 1_000_000, us % 1_000_000 * 1000];
@@ -771,33 +769,6 @@ pub fn sleep_us(us: u64) {
 /// Nothing that is still needed lies there.
 pub unsafe fn unmap(at: u64, len: u64) -> Result<u64> {
     call!(nr::MUNMAP, at, len)
-}
-
-/// getpid(2).
-pub fn getpid() -> u32 {
-    call!(nr::GETPID).map_or(0, |p| p as u32)
-}
-
-/// getresuid(2): the real, effective and saved user.
-pub fn users() -> Result<[u32; 3]> {
-    ids(nr::GETRESUID)
-}
-
-/// getresgid(2): the real, effective and saved group.
-pub fn groups() -> Result<[u32; 3]> {
-    ids(nr::GETRESGID)
-}
-
-fn ids(nr: u64) -> Result<[u32; 3]> {
-    let mut ids = [0u32; 3];
-    let at = ids.as_mut_ptr();
-    call!(nr, at, at.wrapping_add(1), at.wrapping_add(2))?;
-    Ok(ids)
-}
-
-/// getppid(2).
-pub fn getppid() -> u32 {
-    call!(nr::GETPPID).map_or(0, |p| p as u32)
 }
 
 /// exit_group(2).
