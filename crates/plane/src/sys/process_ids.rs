@@ -1,6 +1,7 @@
 //! Numbers by which the kernel knows a thread, its process, its parent and its users.
 
-use super::{Result, nr};
+use super::{Result, check, nr};
+use crate::arch::syscall;
 
 /// gettid(2).
 pub fn gettid() -> u32 {
