@@ -1,40 +1,42 @@
-//! `runahead-suites`: test suites that no one here wrote, run natively and under runahead from cold
+//! `runahead-suites`: test suites of other projects, run natively and under runahead from cold
 //! storage, and compared case by case.
 //!
-//! A *suite* is another project with its tests, prepared once ([`prepare`]) and copied onto a slow
-//! disk ([`disk`]). A *unit* is what is started at once, usually a test file; a *half* is one run of
-//! a unit, native or ahead ([`half`]), alone in namespaces of its own ([`inside`]). A *case* is what
-//! the suite itself reports as passed or failed ([`results`]). Two halves are compared, and what
-//! differs is run again, to tell flaky from different ([`compare`]).
+//! A *suite* is another project with its tests ([`suites`]), prepared once ([`suite_cache`]) and
+//! copied onto a slow disk ([`slow_disk`]). A *unit* is started at once, usually a test file. A run
+//! of it is native or under runahead ([`unit_run`]), alone in namespaces of its own
+//! ([`unit_namespaces`]). A *case* is what the suite itself reports as passed or failed
+//! ([`results`]). Two runs are compared, and a unit that differs is run again, to tell flaky from
+//! different ([`case_differences`]).
 //!
-//! Timing decides nothing here but the end of a unit that hangs.
+//! Time decides nothing here but the end of a unit that hangs.
 
-mod compare;
-mod disk;
+mod case_differences;
+mod documents;
 mod error;
-mod half;
-mod inside;
-mod markdown;
-mod namespace;
+mod mount_namespace;
 mod options;
-mod predictions;
-mod prepare;
-mod report;
+mod planted_predictions;
+mod preconditions;
+mod pristine_tree;
 mod results;
-mod run;
-mod select;
-mod shell;
-mod subject;
+mod results_file;
+mod slow_disk;
+mod subject_copy;
+mod suite_cache;
 mod suites;
-mod system;
-mod tree;
-mod unit;
-mod written;
+mod suites_run;
+mod unit_choice;
+mod unit_comparison;
+mod unit_namespaces;
+mod unit_run;
+mod unit_shell;
+mod written_files;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use runahead_harness::{interrupt, note, say};
+use runahead_harness::Error as Common;
+use runahead_harness::{interrupt, note, read_json, say};
 
 use error::Error;
 use options::{Cli, Task};
@@ -46,11 +48,10 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-suites: {e}");
             ExitCode::from(match e {
-                Error::Interrupted(_) => 130,
+                Error::Common(Common::Interrupted(_)) => 130,
                 Error::NoSuite(_)
                 | Error::NoUnit { .. }
-                | Error::NoRunahead(_)
-                | Error::NoPlanter(_) => 2,
+                | Error::Common(Common::NoSubject { .. }) => 2,
                 Error::Prepare { .. } | Error::Nowhere(_) => 4,
                 _ => 3,
             })
@@ -61,26 +62,29 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<bool, Error> {
     interrupt::catch()?;
     match task {
-        Task::Run(options) => run::run(&options),
+        Task::Run(options) => suites_run::run(&options),
         Task::Prepare { suites } => {
-            for suite in select::suites(&suites)? {
-                let ready = prepare::ready(suite)?;
+            for suite in suites::all_suites::named(&suites)? {
+                let ready = suite_cache::ready(suite)?;
                 say!("{}: {}, {} units", suite.name, ready.version, ready.units.len());
             }
             Ok(true)
         }
         Task::List { suites } => {
-            for suite in select::suites(&suites)? {
+            for suite in suites::all_suites::named(&suites)? {
                 say!("{:<10} {}", suite.name, suite.about);
-                for unit in prepare::ready_units(suite)? {
+                for unit in suite_cache::ready_units(suite)? {
                     say!("    {unit}");
                 }
             }
             Ok(true)
         }
-        Task::Shell(options) => shell::shell(&options),
+        Task::Shell(options) => unit_shell::shell(&options),
         Task::Render { file } => {
-            say!("{}", markdown::document(&report::Report::read(&file)?).trim_end());
+            let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+            let report =
+                read_json(&file)?.ok_or_else(|| Error::system("read", &file)(missing()))?;
+            say!("{}", documents::document(&report).trim_end());
             Ok(true)
         }
     }

@@ -25,29 +25,28 @@ Exit status: 0 no difference; 1 runahead made a difference; 2 wrong command line
 #[derive(Debug, Parser)]
 #[command(name = "runahead-suites", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub task: Task,
 }
 
-/// What to do.
+/// A task.
 #[derive(Debug, Subcommand)]
 pub enum Task {
     /// Run units both ways and compare
     Run(Run),
     /// Download and build suites, without running them
     Prepare {
-        /// Which; all if not given
+        /// Suites; all if not given
         #[arg(long = "suite", value_name = "NAME")]
         suites: Vec<String>,
     },
-    /// Print suites, and the units of those that are prepared
+    /// Print suites, and the units of prepared ones
     List {
-        /// Which; all if not given
+        /// Suites; all if not given
         #[arg(long = "suite", value_name = "NAME")]
         suites: Vec<String>,
     },
-    /// Open a shell where a unit would run, the slow disk being cold; it prints the unit's command
+    /// Open a shell in the namespaces of a unit, with a cold slow disk; it prints the unit's command
     Shell(Shell),
     /// Print the document that belongs to a JSON file of results
     Render {
@@ -75,8 +74,8 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "units")]
     pub budget: Option<Duration>,
 
-    /// What `--sample` and `--budget` choose by, and `--speculate` plants by [default: another one each time, which
-    /// is printed]
+    /// Seed of the choice of `--sample` and `--budget`, and of the predictions of `--speculate`
+    /// [default: another one each time, which is printed]
     #[arg(long)]
     pub seed: Option<u64>,
 
@@ -92,12 +91,12 @@ pub struct Run {
     #[arg(long, conflicts_with = "write_md")]
     pub native_only: bool,
 
-    /// Do not run natively and then ahead, but both natively: what differs then is not runahead's
+    /// Run natively twice instead of natively and ahead: a difference is then not runahead's
     #[arg(long, conflicts_with_all = ["native_only", "write_md"])]
     pub native_twice: bool,
 
-    /// Instead of running ahead, plant predictions after calls that the seed picks, right ones and wrong ones, in
-    /// every process of a unit: what they make it do is taken back, or done, and nothing may differ
+    /// Instead of running ahead, plant right and wrong predictions after calls that the seed picks, in
+    /// every process of a unit: they are committed or rolled back, and nothing may differ
     #[arg(long, conflicts_with_all = ["native_only", "native_twice", "write_md"])]
     pub speculate: bool,
 
@@ -105,15 +104,15 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub jobs: u8,
 
-    /// How often both halves of a differing unit are run again
+    /// Further runs of both kinds of a unit that differs
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub reruns: usize,
 
-    /// What is asked of the disk, instead of its answering at once: time of one request
+    /// Time of one request to the disk
     #[arg(long, value_parser = parse_duration, default_value = "1ms")]
     pub latency: Duration,
 
-    /// Seconds that a native half may take, instead of the suite's own limit; a half under runahead
+    /// Seconds that a native run may take, instead of the suite's own limit; a run under runahead
     /// may take three times what the native one took, and a minute more
     #[arg(long, value_name = "SECONDS")]
     pub limit: Option<u64>,
@@ -131,7 +130,6 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub write_md: Option<PathBuf>,
 
-    /// What is tested.
     #[command(flatten)]
     pub subject: Subject,
 }
@@ -151,7 +149,6 @@ pub struct Shell {
     #[arg(long, value_parser = parse_duration, default_value = "1ms")]
     pub latency: Duration,
 
-    /// What is tested.
     #[command(flatten)]
     pub subject: Subject,
 
@@ -167,7 +164,7 @@ pub struct Subject {
     #[arg(long, value_name = "PATH", env = "RUNAHEAD_BIN")]
     pub runahead: Option<PathBuf>,
 
-    /// What plants predictions [default: plant, beside this program]
+    /// The program that plants predictions [default: plant, beside this program]
     #[arg(long, value_name = "PATH")]
     pub plant: Option<PathBuf>,
 }

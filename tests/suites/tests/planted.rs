@@ -19,7 +19,7 @@ RUNAHEAD_PLANTED=1 exec \"$@\"
 /// The same, where predictions are planted.
 const FALSE_PLANTER: &str = "#!/bin/sh
 [ \"$1\" = speculated ] || exit 125
-echo \"7 5 3 1 2 3 11=2\" >\"$3\"
+echo \"7 5 3 0 1 2 3 11=2\" >\"$3\"
 shift 3
 RUNAHEAD_PLANTED=1 exec \"$@\"
 ";

@@ -1,8 +1,8 @@
 //! The Test Anything Protocol, as Perl's tests speak it.
 
-use super::{Cases, Status, enter};
+use crate::results::cases::{Cases, Status, enter};
 
-/// The cases of a report: by the place in it, since descriptions may hold addresses and times.
+/// Returns the cases of a report: by the place in it, since descriptions may hold addresses and times.
 pub fn cases(text: &str) -> Cases {
     let mut cases = Cases::new();
     let mut n = 0;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_result_is_told() {
+    fn every_kind_of_result_is_read() {
         let text = "1..8\nok 1 - a\nnot ok 2 - b\n# ok 3\nok 3 # SKIP why\nnot ok 4 - [#4] # TODO d\n\
                     ok 5 - e # todo f\nok\nokay\n    ok 1 - of a subtest\nnot ok 7\tx\nok 8 # skip: see #9";
         let found: Vec<_> = cases(text).into_values().collect();

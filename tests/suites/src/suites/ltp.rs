@@ -1,57 +1,36 @@
 //! The Linux Test Project: its tests of system calls, and Open POSIX's.
 
-use super::{Command, Suite, TREE, argv};
-use crate::results::{Format, Words};
+use crate::results::report_format::Format;
+use crate::results::word_lines::Words;
+use crate::suites::suite::{Command, SUITE, Suite, TREE};
 
-const SCRIPT: &str = include_str!("../../prepare/ltp.sh");
-
-/// System calls.
+/// Tests of system calls.
 pub static LTP: Suite = Suite {
     name: "ltp",
     about: "The Linux Test Project's system calls, with waits forced into them",
-    script: SCRIPT,
     command: |unit, _, _| {
         let line = format!("exec 2>&1; . {TREE}/units/{unit}");
         let path = format!("{TREE}/testcases/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
-        let mut command = command(&line, TREE.to_owned());
-        command.env.extend([
-            ("LTPROOT", TREE.to_owned()),
-            ("PATH", path),
-            ("KCONFIG_SKIP_CHECK", "1".into()),
-            ("LTP_TIMEOUT_MUL", "3".into()),
-        ]);
-        Command { format: Format::Words(Words::Ltp), ..command }
+        Command::new(&["sh", "-c", &line], TREE, Format::Words(Words::Ltp))
+            .with_waits()
+            .env("LTPROOT", TREE)
+            .env("PATH", path)
+            .env("KCONFIG_SKIP_CHECK", "1")
+            .env("LTP_TIMEOUT_MUL", "3")
     },
-    limit: 60,
-    writes: false,
-    grows: None,
-    quick: false,
-    slow: &[],
-    unplanted: &[],
+    ..TOOL
 };
 
-/// Open POSIX: each test says by its status whether it passed.
+/// Tests of Open POSIX, each of which says by its status whether it passed.
 pub static OPEN_POSIX: Suite = Suite {
     name: "open-posix",
     about: "Open POSIX's conformance tests, with waits forced into them",
-    script: SCRIPT,
     command: |unit, _, _| {
         let (dir, name) = unit.rsplit_once('/').unwrap_or((".", unit));
-        command(&format!("exec ./{name}.run-test 2>&1"), format!("{TREE}/{dir}"))
+        let line = format!("exec ./{name}.run-test 2>&1");
+        Command::new(&["sh", "-c", &line], format!("{TREE}/{dir}"), Format::Status).with_waits()
     },
-    limit: 60,
-    writes: false,
-    grows: None,
-    quick: false,
-    slow: &[],
-    unplanted: &[],
+    ..TOOL
 };
 
-fn command(line: &str, dir: String) -> Command {
-    Command {
-        argv: argv(&["sh", "-c", line]),
-        dir,
-        env: vec![("LD_PRELOAD", format!("{TREE}/waits.so"))],
-        format: Format::Status,
-    }
-}
+const TOOL: Suite = Suite { script: include_str!("../../prepare/ltp.sh"), limit: 60, ..SUITE };

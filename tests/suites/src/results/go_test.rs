@@ -1,11 +1,11 @@
-//! What a Go test program prints with `-test.v`.
+//! Output of a Go test program with `-test.v`.
 
-use super::{Cases, Status, enter};
+use crate::results::cases::{Cases, Status, enter};
 
-/// What marks a line of the testing package's own, since Go 1.20.
+/// Mark on a line of the testing package itself, since Go 1.20.
 const MARK: char = '\u{16}';
 
-/// The cases of a report, tests within tests included.
+/// Returns the cases of a report, tests within tests included.
 pub fn cases(text: &str) -> Cases {
     let marked = text.contains(MARK);
     let mut cases = Cases::new();

@@ -3,33 +3,30 @@
 //! Invariant: results are written after every unit, so that an interruption costs one unit.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use runahead_harness::{interrupt, note, say};
-use tempfile::TempDir;
+use runahead_harness::{interrupt, note, quoted, read_json, say, write_at_once, write_json};
 
-use crate::disk::SlowDisk;
+use crate::documents::{differences, document, planted, summary};
 use crate::error::Error;
+use crate::mount_namespace;
 use crate::options::Run;
-use crate::prepare::{self, Ready};
-use crate::report::{Outcome, Report};
-use crate::subject::Runahead;
-use crate::unit::{Rules, Second};
-use crate::{markdown, namespace, select, system};
+use crate::preconditions::{require, scratch};
+use crate::results_file::{Outcome, Report};
+use crate::slow_disk::SlowDisk;
+use crate::subject_copy::Copy;
+use crate::suite_cache::{Ready, cache};
+use crate::unit_choice::selection;
+use crate::unit_comparison::{Rules, Second};
 
-/// Runs what `options` ask for. False if runahead made a difference.
-///
-/// # Errors
-/// What prevented running.
+/// Runs the units that `options` choose. False if runahead made a difference.
 pub fn run(options: &Run) -> Result<bool, Error> {
-    system::require()?;
-    namespace::enter()?;
+    require()?;
+    mount_namespace::enter()?;
     let scratch = scratch()?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let (second, what) = match (options.native_only, options.native_twice) {
@@ -37,11 +34,11 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         (_, true) => (Second::Native, "natively twice".to_owned()),
         _ if options.speculate => {
             note!("predictions are planted by --seed {seed}");
-            let plant = Runahead::copy_planter(&options.subject, scratch.path())?;
+            let plant = Copy::of_planter(&options.subject, scratch.path())?;
             (Second::Planted(plant.path, seed), plant.what)
         }
         _ => {
-            let runahead = Runahead::copy(&options.subject, scratch.path())?;
+            let runahead = Copy::of_runahead(&options.subject, scratch.path())?;
             (Second::Ahead(runahead.path), runahead.what)
         }
     };
@@ -50,13 +47,13 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         limit: options.limit.map(Duration::from_secs),
         most: options.budget,
         reruns: options.reruns,
-        keep: options.keep.clone().unwrap_or_else(|| prepare::cache().join("differs")),
+        keep: options.keep.clone().unwrap_or_else(|| cache().join("differs")),
     };
-    // Of all suites: what the others show does not hang on one that cannot be had or run.
+    // If all suites run, one that cannot be fetched or run does not stop the others.
     let mut failed = None;
     let tolerate = options.suites.is_empty();
     let mut tolerated = |e: Error| match e {
-        Error::Interrupted(_) => Err(e),
+        Error::Common(runahead_harness::Error::Interrupted(_)) => Err(e),
         e if tolerate => {
             note!("runahead-suites: {e}");
             failed.get_or_insert(e);
@@ -64,13 +61,13 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         }
         e => Err(e),
     };
-    let selection = select::selection(options, seed, &mut tolerated)?;
+    let selection = selection(options, seed, &mut tolerated)?;
     let mut report = Report::new(what, options.latency);
     let json = options.write_md.as_ref().map(|md| md.with_extension("json"));
     let json = [json, options.json.clone()];
     let files: Vec<&Path> = json.iter().flatten().map(PathBuf::as_path).collect();
-    if let Some(older) = files.first().filter(|file| file.exists()) {
-        report.inherit(Report::read(older)?);
+    if let Some(older) = files.first().map(|file| read_json(file)).transpose()?.flatten() {
+        report.inherit(older);
     }
     let started = Instant::now();
     let mut now = Report::new(report.runahead.clone(), options.latency);
@@ -78,14 +75,14 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         let ran = one_suite(ready, options, &rules, scratch.path(), |outcome| {
             now.put(ready, outcome.clone());
             report.put(ready, outcome);
-            files.iter().try_for_each(|file| report.write(file))
+            Ok(files.iter().try_for_each(|file| write_json(file, &report))?)
         });
         ran.or_else(&mut tolerated)?;
     }
     if let Some(path) = &options.write_md {
-        fs::write(path, markdown::document(&report)).map_err(Error::system("write", path))?;
+        write_at_once(path, &document(&report))?;
     }
-    let summary = if options.speculate { markdown::planted } else { markdown::summary };
+    let summary = if options.speculate { planted } else { summary };
     say!("\n{}", summary(&now));
     if options.speculate {
         say!("--seed {seed}: {}", now.predictions());
@@ -95,20 +92,6 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         return Err(e);
     }
     Ok(now.suites.iter().flat_map(|suite| &suite.units).all(|u| u.verdict.differences.is_empty()))
-}
-
-/// A directory on ordinary storage that every user may enter. Not in /tmp, which units have their
-/// own of.
-///
-/// # Errors
-/// It cannot be made.
-pub fn scratch() -> Result<TempDir, Error> {
-    let parent = Path::new("/var/tmp");
-    tempfile::Builder::new()
-        .prefix("runahead-suites-")
-        .permissions(fs::Permissions::from_mode(0o755))
-        .tempdir_in(parent)
-        .map_err(Error::system("create a directory in", parent))
 }
 
 fn one_suite(
@@ -161,7 +144,7 @@ fn work(
     sender: &Sender<Result<Outcome, Error>>,
 ) -> Result<(), Error> {
     let disk = SlowDisk::up(&dir.join("disk"), ready, options.latency)?;
-    // What it takes to copy the suite is not counted.
+    // The time to copy the suite is not counted.
     let until = options.budget.map(|time| Instant::now() + time);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     while let Some(unit) = next() {
@@ -182,7 +165,7 @@ fn progress(name: &'static str, units: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// One line for each unit; for one that differs, everything that is needed to look into it.
+/// Shows a line for each unit; for one that differs, also the outputs and the commands to look into it.
 fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &Outcome) {
     bar.inc(1);
     let Outcome { unit, verdict, .. } = outcome;
@@ -209,7 +192,7 @@ fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &
         text += &format!("; {predictions}");
     }
     text += ")";
-    for line in markdown::differences(outcome) {
+    for line in differences(outcome) {
         text += &format!("\n    {line}");
     }
     if !verdict.differences.is_empty() {
@@ -222,7 +205,7 @@ fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &
         if let Second::Planted(_, seed) = rules.second {
             line.extend(["--speculate".to_owned(), "--seed".to_owned(), seed.to_string()]);
         }
-        let again = crate::inside::quoted(&line);
+        let again = quoted(&line);
         text += &format!("\n    run again: {again}");
         text += &format!("\n    look:      runahead-suites shell --suite {suite} --unit {unit}");
     }

@@ -1,32 +1,35 @@
 //! A suite's tree on a slow disk, kept as it is in the cache.
 //!
-//! Invariant: every half begins with the tree that the cache has. Suites whose units do not write
-//! into it cannot: it is root's, and they run as nobody. The others' trees are nobody's, and are
-//! looked through after each half; whatever has another type, mode, size, time or target is put back.
+//! Invariant: every run begins with the tree that the cache has. Units of most suites cannot write into it, because it
+//! is root's and they are not. The other trees belong to the user of the units, and are looked through after each run:
+//! a file with another type, mode, size, time or target is restored.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
+use runahead_harness::remove;
 use walkdir::WalkDir;
 
 use crate::error::Error;
-use crate::system::NOBODY;
 
-/// What is compared of a file.
+/// User and group `nobody`, as which units run.
+pub const NOBODY: u32 = 65534;
+
+/// Properties of a file that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     mode: u32,
-    /// Of files.
+    /// Size of a file.
     size: u64,
-    /// Of files, in nanoseconds.
+    /// Time of modification of a file, in nanoseconds.
     modified: i128,
-    /// Of links.
+    /// Target of a link.
     target: Option<PathBuf>,
 }
 
-/// What a tree held when it was made.
+/// Content of a tree when it was made.
 #[derive(Debug, Clone)]
 pub struct Pristine {
     master: PathBuf,
@@ -35,17 +38,11 @@ pub struct Pristine {
 
 impl Pristine {
     /// Looks through the tree in the cache.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn of(master: &Path) -> Result<Self, Error> {
         Ok(Self { master: master.to_owned(), entries: look(master)? })
     }
 
-    /// Undoes what was done to `copy`. How many files and directories that were.
-    ///
-    /// # Errors
-    /// Something cannot be put back.
+    /// Undoes all changes to `copy`. Returns the number of files and directories that were changed.
     pub fn restore(&self, copy: &Path) -> Result<usize, Error> {
         let found = look(copy)?;
         let mut undone = 0;
@@ -55,10 +52,10 @@ impl Pristine {
         // A directory before what is in it, which then is gone already.
         for path in extra {
             let full = copy.join(path);
-            let Ok(meta) = full.symlink_metadata() else { continue };
-            let removed =
-                if meta.is_dir() { fs::remove_dir_all(&full) } else { fs::remove_file(&full) };
-            removed.map_err(Error::system("remove", &full))?;
+            if full.symlink_metadata().is_err() {
+                continue;
+            }
+            remove(&full)?;
             undone += 1;
         }
         let mut wanted: Vec<_> =
@@ -136,11 +133,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::system;
 
     #[test]
-    fn whatever_is_changed_is_put_back() {
-        // SAFETY-free question: root alone may give files away.
+    fn every_change_is_undone() {
+        // Only root may give files away.
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -152,7 +148,8 @@ mod tests {
             fs::write(master.join(name), name).unwrap();
         }
         symlink("a", master.join("l")).unwrap();
-        system::helper(&["cp", "-a", &system::text(&master), &system::text(&copy)]).unwrap();
+        let mut cp = std::process::Command::new("cp");
+        runahead_harness::run_helper(cp.arg("-a").args([&master, &copy])).unwrap();
         let pristine = Pristine::of(&master).unwrap();
         assert_eq!(pristine.restore(&copy).unwrap(), 0);
 

@@ -1,25 +1,11 @@
-//! Programs with test suites of their own make: what starts one unit, and how it reports.
+//! Programs with test suites of their own make.
 
-use super::{Command, Suite, TREE, WORK, argv};
-use crate::results::{Format, Words};
+use crate::results::report_format::Format;
+use crate::results::word_lines::Words;
+use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
 
-const SCRIPT: &str = include_str!("../../prepare/tools.sh");
+const TOOL: Suite = Suite { script: include_str!("../../prepare/tools.sh"), writes: true, ..SUITE };
 
-/// What most of them have in common.
-const TOOL: Suite = Suite {
-    name: "",
-    about: "",
-    script: SCRIPT,
-    command: |_, _, _| unreachable!("each has its own"),
-    limit: 300,
-    writes: true,
-    grows: None,
-    quick: false,
-    slow: &[],
-    unplanted: &[],
-};
-
-/// git.
 pub static GIT: Suite = Suite {
     name: "git",
     about: "git's tests (`t/`)",
@@ -28,8 +14,7 @@ pub static GIT: Suite = Suite {
         let root = format!("--root={WORK}/trash");
         let command = in_dir("t", &["sh", unit, &root, "--no-bin-wrappers"], Format::Tap);
         // Results go beside the trash.
-        let env = vec![("TEST_OUTPUT_DIRECTORY", WORK.to_owned())];
-        Command { env, ..command }
+        command.env("TEST_OUTPUT_DIRECTORY", WORK)
     },
     ..TOOL
 };
@@ -39,15 +24,11 @@ pub static BASH: Suite = Suite {
     name: "bash",
     about: "bash's tests (`tests/run-*`)",
     command: |unit, _, _| {
-        let command = in_dir("tests", &["sh", unit], Format::Status);
-        let path = format!("{TREE}/tests:{TREE}:/usr/local/bin:/usr/bin:/bin");
-        let env = vec![
-            ("THIS_SH", format!("{TREE}/bash")),
-            ("BUILD_DIR", TREE.to_owned()),
-            ("BASH_TSTOUT", format!("{WORK}/tmp/out")),
-            ("PATH", path),
-        ];
-        Command { env, ..command }
+        in_dir("tests", &["sh", unit], Format::Status)
+            .env("THIS_SH", format!("{TREE}/bash"))
+            .env("BUILD_DIR", TREE)
+            .env("BASH_TSTOUT", format!("{WORK}/tmp/out"))
+            .env("PATH", format!("{TREE}/tests:{TREE}:/usr/local/bin:/usr/bin:/bin"))
     },
     unplanted: &[(
         "run-read",
@@ -56,21 +37,16 @@ pub static BASH: Suite = Suite {
     ..TOOL
 };
 
-/// GNU make.
 pub static MAKE: Suite = Suite {
     name: "make",
     about: "GNU make's tests (`run_make_tests.pl`)",
     command: |unit, _, _| {
-        in_dir(
-            "tests",
-            &["perl", "-I.", "run_make_tests.pl", "-make", "../make", unit],
-            Format::Status,
-        )
+        let words = ["perl", "-I.", "run_make_tests.pl", "-make", "../make", unit];
+        in_dir("tests", &words, Format::Status)
     },
     ..TOOL
 };
 
-/// GNU tar.
 pub static TAR: Suite = Suite {
     name: "tar",
     about: "GNU tar's tests (`testsuite`)",
@@ -80,14 +56,12 @@ pub static TAR: Suite = Suite {
     ..TOOL
 };
 
-/// BusyBox.
 pub static BUSYBOX: Suite = Suite {
     name: "busybox",
     about: "BusyBox's tests (`runtest`)",
     command: |unit, _, _| {
-        let command =
-            in_dir("testsuite", &["sh", "./runtest", unit], Format::Words(Words::DejaGnu));
-        Command { env: vec![("bindir", TREE.to_owned())], ..command }
+        in_dir("testsuite", &["sh", "./runtest", unit], Format::Words(Words::DejaGnu))
+            .env("bindir", TREE)
     },
     ..TOOL
 };
@@ -112,7 +86,6 @@ pub static LIBUV: Suite = Suite {
     ..TOOL
 };
 
-/// util-linux.
 pub static UTIL_LINUX: Suite = Suite {
     name: "util-linux",
     about: "util-linux's tests (`tests/ts`)",
@@ -133,24 +106,9 @@ pub static STRESS_NG: Suite = Suite {
     command: |unit, _, _| {
         let (stressor, ops) = (format!("--{unit}"), format!("--{unit}-ops"));
         let program = format!("{TREE}/stress-ng");
-        let words = [
-            program.as_str(),
-            "--verify",
-            &stressor,
-            "1",
-            &ops,
-            "20",
-            "--timeout",
-            "4",
-            "--temp-path",
-            WORK,
-        ];
-        Command {
-            argv: argv(&words),
-            dir: WORK.to_owned(),
-            env: vec![("LD_PRELOAD", format!("{TREE}/waits.so"))],
-            format: Format::Status,
-        }
+        let stress = [program.as_str(), "--verify", &stressor, "1", &ops, "20"];
+        let words = [&stress[..], &["--timeout", "4", "--temp-path", WORK]].concat();
+        Command::new(&words, WORK, Format::Status).with_waits()
     },
     writes: false,
     limit: 60,
@@ -159,7 +117,6 @@ pub static STRESS_NG: Suite = Suite {
 
 fn in_dir(dir: &str, words: &[&str], format: Format) -> Command {
     // Some results are written where errors are.
-    let mut line = argv(&["sh", "-c", "exec \"$0\" \"$@\" 2>&1"]);
-    line.extend(argv(words));
-    Command { argv: line, dir: format!("{TREE}/{dir}"), env: Vec::new(), format }
+    let words = [&["sh", "-c", "exec \"$0\" \"$@\" 2>&1"], words].concat();
+    Command::new(&words, format!("{TREE}/{dir}"), format)
 }

@@ -1,6 +1,6 @@
-//! What a unit wrote: its output, and the files that it left where it may write.
+//! Digests of what a unit wrote: its output, and the files that it left in its directory.
 //!
-//! Not all units write the same each time: native halves say which do (`compare`).
+//! Not all units write the same each time: native runs show which do.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,23 +13,20 @@ use walkdir::WalkDir;
 
 use crate::error::Error;
 
-/// Of larger files the beginning is looked at: some are of terabytes, all holes.
+/// Bytes that are read of a file: some have terabytes, all holes.
 const MOST: u64 = 64 << 20;
 
-/// Digests.
+/// Digests of what a unit wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Of its standard output and error.
+    /// Digest of its standard output and error.
     pub output: String,
-    /// Of names, types, modes and contents of its files.
+    /// Digest of names, types, modes and contents of its files.
     pub files: String,
 }
 
 impl Written {
-    /// By a unit with its outputs in `out`, its files in `work`.
-    ///
-    /// # Errors
-    /// Something cannot be read.
+    /// Digests of a unit with its outputs in `out` and its files in `work`.
     pub fn by_unit(out: &Path, work: &Path) -> Result<Self, Error> {
         let mut output = Sha256::new();
         for name in ["stdout", "stderr"] {
@@ -69,7 +66,7 @@ fn enter(digest: &mut Sha256, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The start of it: enough to be told apart.
+/// Returns the start of a digest, in hexadecimal.
 fn text(digest: Sha256) -> String {
     digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -81,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_modes_contents_and_outputs_are_told_apart() {
+    fn names_modes_contents_and_outputs_have_digests_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
         let (out, work) = (dir.path().join("out"), dir.path().join("work"));
         fs::create_dir_all(&out).unwrap();

@@ -1,4 +1,4 @@
-//! One run of one unit, native or ahead, from a cold disk to its report.
+//! One run of one unit, native or under runahead, from a cold disk to its report.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,21 +9,21 @@ use runahead_harness::interrupt;
 use runahead_tests::prediction_counts::Speculated;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::SlowDisk;
 use crate::error::Error;
-use crate::predictions::Predictions;
-use crate::results::Cases;
-use crate::suites::{self, WORK};
-use crate::written::Written;
-use crate::{inside, system};
+use crate::planted_predictions::Predictions;
+use crate::results::cases::Cases;
+use crate::slow_disk::SlowDisk;
+use crate::suites::suite::{self, WORK};
+use crate::unit_namespaces as inside;
+use crate::written_files::Written;
 
-/// How a unit ended.
+/// End of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// With this status; 128 and a signal's number if a signal ended it.
+    /// Exit status; 128 and a signal's number if a signal ended it.
     Exit(i32),
-    /// Not within its limit, and was killed.
+    /// It was killed at its time limit.
     TimedOut,
 }
 
@@ -37,55 +37,50 @@ impl std::fmt::Display for End {
     }
 }
 
-/// What a unit did.
+/// Outcome of one run of a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Half {
-    /// How it ended.
     pub end: End,
-    /// What it reported.
     pub cases: Cases,
-    /// What it wrote, if that was looked at.
+    /// Digests of what it wrote, if that was looked at.
     pub written: Option<Written>,
-    /// From start to end.
+    /// Elapsed time.
     pub seconds: f64,
-    /// What the disk was asked.
+    /// Requests to the disk.
     pub requests: u64,
-    /// What runahead says it did; nothing for a native half.
+    /// Runahead's own statistics; empty for a native run.
     pub ahead: Ahead,
 }
 
-/// What runahead says it did.
+/// Runahead's own statistics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ahead {
-    /// Shadows made.
+    /// Number of shadows made.
     pub syncs: u64,
-    /// Hints given.
+    /// Number of hints.
     pub hints: u64,
-    /// Why it ran natively, if it did.
+    /// Reason why it ran the unit natively, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
-    /// What became of predictions that were planted, if any were.
+    /// Outcomes of planted predictions, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predictions: Option<Predictions>,
 }
 
-/// How a half is run.
+/// Conditions of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
-    /// So long at most.
+    /// Time limit.
     pub limit: Duration,
-    /// Whether what it wrote is looked at.
+    /// True if its outputs and files are compared.
     pub is_written_seen: bool,
 }
 
-/// Runs `command` from a cold disk, behind what is to stand in front of it, as `how` says. What it wrote
-/// is then in `out`, a directory that is created.
-///
-/// # Errors
-/// The disk could not be made cold, or the unit not be started.
+/// Runs `command` from a cold disk, with `front` in front of it. Its outputs
+/// are then in `out`, a directory that is created.
 pub fn run(
     disk: &SlowDisk,
-    command: &suites::Command,
+    command: &suite::Command,
     front: &[String],
     how: How,
     out: &Path,
@@ -121,7 +116,7 @@ pub fn run(
     Ok(Half { end, cases, written, seconds, requests, ahead })
 }
 
-/// What those in front have left; a native half has nothing in front.
+/// Reads the statistics that runahead or the planter has left.
 fn ahead(disk: &SlowDisk) -> Ahead {
     let json = fs::read(disk.dir().join("work").join(STATS)).unwrap_or_default();
     let stats = serde_json::from_slice(&json).unwrap_or(serde_json::Value::Null);
@@ -137,22 +132,22 @@ fn ahead(disk: &SlowDisk) -> Ahead {
     }
 }
 
-/// Where runahead says what it did, in [`WORK`].
+/// Runahead's statistics, in [`WORK`].
 const STATS: &str = "runahead.json";
-/// Where the planter says what became of its predictions, in [`WORK`].
+/// The planter's counts of its predictions, in [`WORK`].
 const COUNTED: &str = "runahead-planted";
 
-/// `plant speculated` as it is put in front of a command: predictions after calls that a seed picks, in all
+/// Returns `plant speculated` to put in front of a command: predictions after calls that a seed picks, in all
 /// processes.
 pub fn planter(plant: &Path, seed: u64) -> Vec<String> {
     let (seed, counted) = (seed.to_string(), format!("{WORK}/{COUNTED}"));
-    [&system::text(plant), "speculated", &seed, &counted].map(str::to_owned).to_vec()
+    [&plant.to_string_lossy(), "speculated", &seed, &counted].map(str::to_owned).to_vec()
 }
 
-/// `runahead run` as it is put in front of a command.
+/// Returns `runahead run` to put in front of a command.
 pub fn front(runahead: &Path) -> Vec<String> {
     let stats = format!("--stats=json:{WORK}/{STATS}");
-    [&system::text(runahead), "run", &stats, "--"].map(str::to_owned).to_vec()
+    [&runahead.to_string_lossy(), "run", &stats, "--"].map(str::to_owned).to_vec()
 }
 
 /// Waits for a unit. Killing what was started kills its namespaces with all that is in them.

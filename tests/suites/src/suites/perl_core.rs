@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::{Command, Suite, TREE, argv};
-use crate::results::Format;
+use crate::results::report_format::Format;
+use crate::suites::suite::{Command, SUITE, Suite, TREE, argv};
 
-/// See the module's text.
 pub static PERL: Suite = Suite {
     name: "perl",
     about: "Perl's core tests (`t/TEST`), built with threads",
@@ -13,22 +12,12 @@ pub static PERL: Suite = Suite {
     command,
     limit: 120,
     writes: true,
-    grows: None,
-    quick: false,
-    slow: &[
-        "comp/utf.t",
-        "io/crlf_through.t",
-        "io/pipe.t",
-        "io/through.t",
-        "op/alarm.t",
-        "op/fork.t",
-        "op/sselect.t",
-    ],
-    unplanted: &[],
+    slow: "comp/utf.t io/crlf_through.t io/pipe.t io/through.t op/alarm.t op/fork.t op/sselect.t",
+    ..SUITE
 };
 
-/// As `t/TEST` starts them: the basic ones with nothing, the others with what makes them find the
-/// library, and all with the switches of their first line, some of which perl wants to see here.
+/// Starts a test as `t/TEST` does: basic ones with nothing, the others with options to find the
+/// library, and all with the switches of their first line, some of which perl requires here.
 fn command(unit: &str, _version: &str, tree: &Path) -> Command {
     let mut words = argv(&["./perl"]);
     if !["base/", "cmd/", "comp/"].iter().any(|basic| unit.starts_with(basic)) {
@@ -38,15 +27,11 @@ fn command(unit: &str, _version: &str, tree: &Path) -> Command {
     let first = text.split(|b| *b == b'\n').next().unwrap_or_default();
     words.extend(switches(&String::from_utf8_lossy(first)));
     words.push(unit.to_owned());
-    Command {
-        argv: words,
-        dir: format!("{TREE}/t"),
-        env: vec![("PERL_CORE", "1".into())],
-        format: Format::Tap,
-    }
+    let command = Command::new(&[], format!("{TREE}/t"), Format::Tap).env("PERL_CORE", "1");
+    Command { argv: words, ..command }
 }
 
-/// The switches in `#!./perl -w`.
+/// Returns the switches in `#!./perl -w`.
 fn switches(line: &str) -> Vec<String> {
     let after = line.strip_prefix("#!").and_then(|line| line.split_once("perl"));
     let words = after.map_or("", |(_, rest)| rest).split_whitespace();

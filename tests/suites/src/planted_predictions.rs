@@ -1,4 +1,4 @@
-//! What became of predictions that were planted in units.
+//! Outcomes of predictions that were planted in units.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::iter::Sum;
 use runahead_tests::prediction_counts::Speculated;
 use serde::{Deserialize, Serialize};
 
-/// Numbers of one unit, or of several.
+/// Numbers of predictions, of one unit or of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Predictions {
-    /// That came true.
+    /// Predictions that were right.
     pub right: u64,
-    /// That did not: the process was taken back.
+    /// Predictions that were wrong: the process was rolled back.
     pub wrong: u64,
-    /// Programs in which they were planted.
+    /// Programs in which predictions were planted.
     pub programs: u64,
-    /// Checkpoints that were refused, by errno: there the process went on as ever.
+    /// Refused checkpoints by errno: the process continued without a prediction.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<u32, u64>,
 }
@@ -43,7 +43,7 @@ impl<'a> Sum<&'a Predictions> for Predictions {
 }
 
 impl Predictions {
-    /// `EAGAIN 5, ENOMEM 1`: refusals by name.
+    /// Renders the refusals by name: `EAGAIN 5, ENOMEM 1`.
     pub fn refusals(&self) -> String {
         let mut all: Vec<_> = self.refused.iter().collect();
         all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -66,7 +66,7 @@ impl fmt::Display for Predictions {
     }
 }
 
-/// Those with which checkpoints are refused have their names.
+/// Returns the name of an errno with which checkpoints are refused.
 fn name(errno: u32) -> String {
     use rustix::io::Errno;
     let known = [

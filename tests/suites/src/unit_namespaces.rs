@@ -1,4 +1,4 @@
-//! Where a unit runs: in namespaces of its own, as the user nobody.
+//! Namespaces in which a unit runs, as a user without rights.
 //!
 //! Nothing that a unit does reaches the machine or the unit beside it: it has its own processes
 //! (all of them end with it), its own network, which is a loopback, its own `/tmp` and `/dev/shm`,
@@ -7,10 +7,10 @@
 
 use std::path::Path;
 
-use crate::suites::{Command, WORK};
+use crate::suites::suite::{Command, WORK};
 
-/// Shows `$0` at `/mnt` and lets go of all slow disks in this namespace, which began with a copy of
-/// every mount: as long as any is left, nobody can unmount that disk and have it cold.
+/// Shows `$0` at `/mnt` and unmounts all slow disks in this namespace, which began with a copy of
+/// every mount: as long as a copy is left, that disk cannot be unmounted and made cold.
 pub const AT_MNT: &str = "mount --bind \"$0\" /mnt || exit 125
 mounts=$(cat /proc/mounts)
 while read -r device at kind rest; do
@@ -22,7 +22,7 @@ $mounts
 END
 ";
 
-/// The first process of the namespaces. It stays, to collect what loses its parent: what is tested
+/// The first process of the namespaces. It stays, to reap orphans: the tested program
 /// must not be process 1, for which the kernel has rules of its own.
 const FIRST: &str = "mount -t tmpfs -o mode=1777 tmpfs /tmp &&
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm && ip link set lo up || exit 125
@@ -30,10 +30,10 @@ ulimit -c 0
 \"$@\"
 exit $?";
 
-/// `argv` in namespaces where `disk` is `/mnt`, with root's rights.
+/// Returns `argv` in namespaces where `disk` is `/mnt`, with root's rights.
 fn as_root(disk: &Path, argv: &[String]) -> Vec<String> {
     let outer = [
-        // Ends with the harness, whatever ends that.
+        // Ends with the harness, after any end of it.
         "setpriv",
         "--pdeathsig=KILL",
         "setsid",
@@ -57,7 +57,7 @@ fn as_root(disk: &Path, argv: &[String]) -> Vec<String> {
     all
 }
 
-/// The command line that runs `command` on `disk`, behind `front` (runahead with its options, or
+/// Returns the command line that runs `command` on `disk`, behind `front` (runahead with its options, or
 /// nothing).
 pub fn argv(disk: &Path, command: &Command, front: &[String]) -> Vec<String> {
     let inner = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "env", "-i"];
@@ -78,27 +78,4 @@ pub fn argv(disk: &Path, command: &Command, front: &[String]) -> Vec<String> {
     all.extend_from_slice(front);
     all.extend_from_slice(&command.argv);
     as_root(disk, &all)
-}
-
-/// A command line to be pasted into a shell.
-pub fn quoted(argv: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let words = argv.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_reads_what_was_quoted() {
-        let words = ["a b", "it's", "$HOME", "", "plain-1", "new\nline"].map(str::to_owned);
-        let script = format!("printf '%s|' {}", quoted(&words));
-        let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), words.map(|w| w + "|").concat());
-    }
 }

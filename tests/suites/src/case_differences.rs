@@ -1,30 +1,30 @@
-//! Whether runahead made a difference.
+//! Differences that runahead made.
 //!
-//! Invariant: only a case whose native runs all agree can differ. One whose native runs do not is
-//! flaky, whatever happened under runahead.
+//! Invariant: only a case whose native runs all agree can differ. If its native runs do not agree it is
+//! flaky, regardless of its runs under runahead.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::half::Half;
-use crate::results::Status;
-use crate::written::Written;
+use crate::results::cases::Status;
+use crate::unit_run::Half;
+use crate::written_files::Written;
 
 /// The end of the unit, compared as if it were a case.
 const END: &str = "(the unit's end)";
-/// What it wrote, where that is looked at.
+/// The outputs of the unit, if they are compared.
 const OUTPUT: &str = "(its output)";
-/// The files that it left, where they are looked at.
+/// The files that it left, if they are compared.
 const FILES: &str = "(its files)";
 
-/// What comparing the halves of a unit gave.
+/// Result of the comparison of a unit's runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What runahead changed.
+    /// Cases that runahead changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
-    /// Cases that come out differently natively.
+    /// Cases whose native runs do not agree.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flaky: Vec<String>,
 }
@@ -32,22 +32,21 @@ pub struct Verdict {
 /// A case whose native runs agree, and whose runs under runahead do not agree with them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Its name.
     pub case: String,
-    /// What became of it natively, each time.
+    /// Its outcome in each native run.
     pub native: String,
-    /// What became of it under runahead, each time.
+    /// Its outcomes in the runs under runahead.
     pub ahead: Vec<String>,
 }
 
 impl Difference {
-    /// In how many of how many runs it differed.
+    /// Returns the number of runs in which it differed, and that of all runs.
     pub fn times(&self) -> (usize, usize) {
         (self.ahead.iter().filter(|ahead| **ahead != self.native).count(), self.ahead.len())
     }
 }
 
-/// Compares native halves with those under runahead.
+/// Compares native runs with those under runahead.
 pub fn compare(native: &[Half], ahead: &[Half]) -> Verdict {
     let mut names: BTreeSet<&str> = BTreeSet::from([END, OUTPUT, FILES]);
     names.extend(native.iter().chain(ahead).flat_map(|half| half.cases.keys().map(String::as_str)));
@@ -81,8 +80,8 @@ fn outcome(half: &Half, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::half::{Ahead, End};
-    use crate::results::Status::*;
+    use crate::results::cases::Status::*;
+    use crate::unit_run::{Ahead, End};
 
     fn half(end: End, cases: &[(&str, Status)]) -> Half {
         let cases = cases.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect();
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_differs_where_it_is_looked_at() {
+    fn outputs_are_compared_if_they_were_read() {
         let of = |output: &str| {
             let written = Written { output: output.into(), files: "f".into() };
             Half { written: Some(written), ..half(End::Exit(0), &[]) }

@@ -1,35 +1,20 @@
-//! Which units are run.
+//! Choice of the units to run.
 
 use runahead_harness::note;
 
 use crate::error::Error;
-use crate::options;
-use crate::prepare::{self, Ready};
-use crate::suites::{self, SUITES, Suite};
+use crate::options::Run;
+use crate::suite_cache::{self as prepare, Ready};
+use crate::suites::all_suites::named;
 
-/// The suites of these names, all if there are none.
-///
-/// # Errors
-/// [`Error::NoSuite`].
-pub fn suites(names: &[String]) -> Result<Vec<&'static Suite>, Error> {
-    if names.is_empty() {
-        return Ok(SUITES.to_vec());
-    }
-    let find = |name: &String| suites::find(name).ok_or_else(|| Error::NoSuite(name.clone()));
-    names.iter().map(find).collect()
-}
-
-/// What `options` ask for: suites, prepared if need be, with the units to run. A suite that cannot be
+/// Returns the suites that `options` choose, prepared if need be, with the units to run. A suite that cannot be
 /// prepared is left out if its error is `tolerated`.
-///
-/// # Errors
-/// A name that there is not, or preparing failed.
 pub fn selection(
-    options: &options::Run,
+    options: &Run,
     seed: u64,
     mut tolerated: impl FnMut(Error) -> Result<(), Error>,
 ) -> Result<Vec<Ready>, Error> {
-    let mut chosen = suites(&options.suites)?;
+    let mut chosen = named(&options.suites)?;
     if options.sample.is_some() && options.suites.is_empty() {
         chosen.retain(|suite| suite.quick);
     }
@@ -37,7 +22,7 @@ pub fn selection(
     for suite in chosen {
         match prepare::ready(suite) {
             Ok(suite) => ready.push(suite),
-            // Its source has to be brought by hand: no failure.
+            // No failure: its source has to be brought by hand.
             Err(e @ Error::Nowhere(_)) if options.suites.is_empty() => note!("skipped: {e}"),
             Err(e) => tolerated(e)?,
         }
@@ -50,13 +35,13 @@ pub fn selection(
         sample(&mut ready, n);
     }
     if !options.units.is_empty() {
-        named(&mut ready, &options.units)?;
+        keep_units(&mut ready, &options.units)?;
     }
     ready.retain(|suite| !suite.units.is_empty());
     Ok(ready)
 }
 
-fn named(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
+fn keep_units(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
     for unit in units {
         if !ready.iter().any(|suite| suite.units.contains(unit)) {
             let suite = ready.first().map_or("", |ready| ready.suite.name);
@@ -69,7 +54,7 @@ fn named(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts each suite's units into a random order, whichever other suites are chosen.
+/// Puts each suite's units into a random order, which does not depend on the other suites.
 fn shuffle(ready: &mut [Ready], seed: u64) {
     for suite in ready {
         fastrand::Rng::with_seed(seed).shuffle(&mut suite.units);
@@ -81,7 +66,7 @@ fn sample(ready: &mut [Ready], n: usize) {
     let mut left: Vec<Vec<String>> = Vec::new();
     for suite in ready.iter_mut() {
         let mut units = std::mem::take(&mut suite.units);
-        units.retain(|unit| !suite.suite.slow.contains(&unit.as_str()));
+        units.retain(|unit| !suite.suite.slow.split_whitespace().any(|slow| slow == unit));
         left.push(units);
     }
     let mut taken = 0;
@@ -100,10 +85,11 @@ fn sample(ready: &mut [Ready], n: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suites::all_suites::find;
 
     fn ready(units: &[&str]) -> Ready {
         Ready {
-            suite: suites::find("planted").unwrap(),
+            suite: find("planted").unwrap(),
             tree: "/nonexistent".into(),
             version: "planted 1".into(),
             units: units.iter().map(|unit| (*unit).to_owned()).collect(),
@@ -130,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_repeatable_and_its_suites_do_not_hang_on_each_other() {
+    fn an_order_is_repeatable_and_independent_of_other_suites() {
         let order = |suites: &mut [Ready], seed| {
             shuffle(suites, seed);
             suites.last().map(|suite| suite.units.clone())
@@ -144,11 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn names_that_there_are_not_are_errors() {
-        assert!(suites(&["nonesuch".into()]).is_err());
+    fn unknown_units_are_errors() {
         let mut one = [ready(&["a", "b"])];
-        assert!(named(&mut one, &["z".into()]).is_err());
-        named(&mut one, &["b".into()]).unwrap();
+        assert!(keep_units(&mut one, &["z".into()]).is_err());
+        keep_units(&mut one, &["b".into()]).unwrap();
         assert_eq!(one[0].units, ["b"]);
     }
 }

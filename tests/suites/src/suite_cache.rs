@@ -9,48 +9,39 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use runahead_harness::{interrupt, note};
+use runahead_harness::{cache_dir, describe, interrupt, note, remove};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::inside::AT_MNT;
-use crate::suites::Suite;
-use crate::system;
+use crate::suites::suite::Suite;
+use crate::unit_namespaces::AT_MNT;
 
 const COMMON: &str = include_str!("../prepare/common.sh");
-/// A library that forces waits into tests that have none.
+/// Source of a library that forces waits into tests that have none.
 const WAITS: &str = include_str!("../prepare/waits.c");
-/// How a script ends that has found nowhere what it needs.
+/// Exit status of a script that has found its source nowhere.
 const NOWHERE: i32 = 77;
 
 /// A suite that is prepared.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// What it is.
     pub suite: &'static Suite,
-    /// What goes onto the slow disk.
+    /// Directory that is copied onto the slow disk.
     pub tree: PathBuf,
     /// The project's name and release.
     pub version: String,
-    /// Those to run; at first all, in the suite's own order.
+    /// Units to run; at first all, in the suite's own order.
     pub units: Vec<String>,
-    /// How many the suite has.
+    /// Number of all units of the suite.
     pub of: usize,
 }
 
-/// `$XDG_CACHE_HOME/runahead/suites`.
+/// Directory of suites: `$XDG_CACHE_HOME/runahead/suites`.
 pub fn cache() -> PathBuf {
-    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    given("XDG_CACHE_HOME")
-        .or_else(|| given("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("runahead/suites")
+    cache_dir().join("suites")
 }
 
-/// A suite from the cache, prepared now if it is not there.
-///
-/// # Errors
-/// [`Error::Prepare`] and what goes wrong on the way.
+/// Returns a suite from the cache, prepared now if it is not there.
 pub fn ready(suite: &'static Suite) -> Result<Ready, Error> {
     let dir = place(suite);
     if !dir.is_dir() {
@@ -59,10 +50,7 @@ pub fn ready(suite: &'static Suite) -> Result<Ready, Error> {
     read(suite, &dir)
 }
 
-/// The units of a suite if it is in the cache.
-///
-/// # Errors
-/// It is there and cannot be read.
+/// Returns the units of a suite if it is in the cache.
 pub fn ready_units(suite: &'static Suite) -> Result<Vec<String>, Error> {
     let dir = place(suite);
     if dir.is_dir() { Ok(read(suite, &dir)?.units) } else { Ok(Vec::new()) }
@@ -105,7 +93,7 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
     note!("preparing {} (once), in {}", suite.name, cache.display());
     let mut command = Command::new("unshare");
     command
-        // Whatever it starts ends with it.
+        // All that it starts ends with it.
         .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--", "sh", "-c"])
         .arg(format!("{AT_MNT}cd /mnt && exec sh -c \"$1\""))
         .arg(beside.path())
@@ -114,7 +102,7 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
         .env("WAITS", WAITS)
         .env("SUITES_CACHE", &cache)
         .stdin(Stdio::null())
-        // Ctrl-C is ours to answer.
+        // Ctrl-C is for this program.
         .process_group(0);
     let mut child = command.spawn().map_err(Error::system("run", "unshare"))?;
     let status = loop {
@@ -132,11 +120,10 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
         return Err(Error::Nowhere(suite.name));
     }
     if !status.success() {
-        return Err(Error::Prepare { suite: suite.name, end: system::end(status) });
+        return Err(Error::Prepare { suite: suite.name, end: describe(status) });
     }
     for leftover in ["download", "gocache", "build.log"] {
-        let path = beside.path().join(leftover);
-        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        let _ = remove(&beside.path().join(leftover));
     }
     let path = beside.keep();
     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
@@ -144,25 +131,25 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
     match fs::rename(&path, dir) {
         Ok(()) => remove_older(suite, dir),
         // Another process was faster.
-        Err(_) if dir.is_dir() => fs::remove_dir_all(&path).map_err(Error::system("remove", &path)),
+        Err(_) if dir.is_dir() => Ok(remove(&path)?),
         Err(e) => Err(Error::system("rename to", dir)(e)),
     }
 }
 
-/// Removes what other versions of its script have made: some take most of a gigabyte.
+/// Removes directories that other versions of its script have made: some take most of a gigabyte.
 fn remove_older(suite: &Suite, newest: &Path) -> Result<(), Error> {
     let cache = cache();
     let failed = |e| Error::system("list", &cache)(e);
     for entry in fs::read_dir(&cache).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path != newest && is_made_of(suite.name, &path) {
-            fs::remove_dir_all(&path).map_err(Error::system("remove", &path))?;
+            remove(&path)?;
         }
     }
     Ok(())
 }
 
-/// The path is one that [`place`] gives a suite of this name.
+/// True if [`place`] gives such a path to a suite of this name.
 fn is_made_of(name: &str, path: &Path) -> bool {
     let hash = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(name));
     let hash = hash.and_then(|rest| rest.strip_prefix('-'));
@@ -174,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suite_is_told_from_others_whose_names_begin_alike() {
+    fn a_suite_is_told_from_others_with_the_same_start_of_the_name() {
         let is = |path| is_made_of("go", Path::new(path));
         assert!(is("/cache/go-6f3c24f6"));
         assert!(!is("/cache/go-tools-6f3c24f6") && !is("/cache/go") && !is("/cache/go-6f3c24f"));

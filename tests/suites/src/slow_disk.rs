@@ -7,22 +7,23 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use runahead_harness::{helper_text, remove, run_helper};
 use runahead_testbed::{Disk, DiskOptions};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::Error;
-use crate::prepare::Ready;
-use crate::system::{self, NOBODY};
-use crate::tree::Pristine;
+use crate::pristine_tree::{NOBODY, Pristine};
+use crate::suite_cache::Ready;
 
 const BYTES: u64 = 4 << 30;
 const PARALLEL: u32 = 64;
-/// For namespaces to be gone after their last process.
+/// Time in which namespaces end after their last process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// See the module's text.
+/// A slow disk of one worker.
 pub struct SlowDisk {
     disk: Disk,
     dir: PathBuf,
@@ -35,9 +36,6 @@ pub struct SlowDisk {
 
 impl SlowDisk {
     /// Brings one up at `dir`, which is created, with a copy of the suite.
-    ///
-    /// # Errors
-    /// The testbed's, or copying failed; then nothing is left up.
     pub fn up(dir: &Path, ready: &Ready, latency: Duration) -> Result<Self, Error> {
         fs::create_dir_all(dir).map_err(Error::system("create", dir))?;
         let options = DiskOptions {
@@ -45,15 +43,15 @@ impl SlowDisk {
             ..DiskOptions::new(dir).size(BYTES).parallel(latency, PARALLEL).delay(false)
         };
         let disk = Disk::up(&options)?;
-        let node: PathBuf =
-            system::helper(&["findmnt", "--noheadings", "--output=SOURCE", &system::text(dir)])?
-                .into();
+        let mut findmnt = Command::new("findmnt");
+        findmnt.args(["--noheadings", "--output=SOURCE"]).arg(dir);
+        let node: PathBuf = helper_text(&mut findmnt)?.into();
         let device = File::open(&node).map_err(Error::system("open", &node))?;
-        let (from, to) = (system::text(&ready.tree), dir.join("tree"));
-        system::helper(&["cp", "-a", &from, &system::text(&to)])?;
+        let to = dir.join("tree");
+        run_helper(Command::new("cp").arg("-a").args([&ready.tree, &to]))?;
         let pristine = match ready.suite.writes {
             true => {
-                system::helper(&["chown", "-R", "-h", "65534:65534", &system::text(&to)])?;
+                run_helper(Command::new("chown").args(["-R", "-h", "65534:65534"]).arg(&to))?;
                 Some(Pristine::of(&ready.tree)?)
             }
             false => None,
@@ -62,23 +60,18 @@ impl SlowDisk {
         Ok(Self { disk, dir: dir.to_owned(), node, device, pristine, grows })
     }
 
-    /// Where it is mounted; `tree` and `work` are in it.
+    /// Mount point; `tree` and `work` are in it.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The suite's tree as in the cache, an empty directory to work in, nothing in memory, the delay
-    /// on.
-    ///
-    /// # Errors
-    /// [`Error::Busy`], or a step failed.
+    /// Makes the suite's tree as in the cache, and an empty directory to work in, with nothing in memory and the
+    /// delay on.
     pub fn fresh(&self) -> Result<(), Error> {
         self.disk.set_delay(false)?;
         let work = self.dir.join("work");
-        if work.exists() {
-            // Directories that their owner made unreadable do not stop root.
-            fs::remove_dir_all(&work).map_err(Error::system("remove", &work))?;
-        }
+        // Directories that their owner made unreadable do not stop root.
+        remove(&work)?;
         if let Some(pristine) = &self.pristine {
             pristine.restore(&self.dir.join("tree"))?;
         }
@@ -90,21 +83,16 @@ impl SlowDisk {
         }
         if let Some(name) = self.grows {
             let (from, to) = (self.dir.join("tree").join(name), work.join(name));
-            system::helper(&["cp", "-al", &system::text(&from), &system::text(&to)])?;
-            let owner = "65534:65534";
-            let all =
-                ["find", &system::text(&to), "-type", "d", "-exec", "chown", owner, "{}", "+"];
-            system::helper(&all)?;
+            run_helper(Command::new("cp").arg("-al").args([&from, &to]))?;
+            let chown = ["-type", "d", "-exec", "chown", "65534:65534", "{}", "+"];
+            run_helper(Command::new("find").arg(&to).args(chown))?;
         }
         self.mount_anew()?;
         self.disk.set_delay(true)?;
         Ok(self.disk.reset_stats()?)
     }
 
-    /// Requests since it was made fresh; from here on it answers at once.
-    ///
-    /// # Errors
-    /// The testbed's.
+    /// Returns the requests since it was made fresh, and switches the delay off.
     pub fn requests(&self) -> Result<u64, Error> {
         let requests = self.disk.stats()?.requests;
         self.disk.set_delay(false)?;
@@ -112,9 +100,6 @@ impl SlowDisk {
     }
 
     /// Takes it down.
-    ///
-    /// # Errors
-    /// The testbed's.
     pub fn down(self) -> Result<(), Error> {
         drop(self.device);
         Ok(self.disk.down()?)
@@ -128,14 +113,14 @@ impl SlowDisk {
             rustix::fs::fadvise(&self.device, 0, None, rustix::fs::Advice::DontNeed)
                 .map_err(|e| Error::system("forget the pages of", &self.node)(e.into()))?;
         }
-        // Whoever wanted this device for a disk of his own holds it until he has heard that it is taken.
+        // Another process that tried to take this device for a disk holds it until its attempt fails.
         self.patiently("mount", &self.node, || {
             rustix::mount::mount(&self.node, &self.dir, "ext4", MountFlags::empty(), None)
         })?;
         released
     }
 
-    /// Unmounts it here. Whoever looks at all mounts (a new namespace does) keeps each busy for a
+    /// Unmounts it here. A process that looks at all mounts, as for a new namespace, keeps each busy for a
     /// moment.
     fn unmount(&self) -> Result<(), Error> {
         self.patiently("unmount", &self.dir, || {
@@ -184,7 +169,7 @@ impl SlowDisk {
     }
 }
 
-/// Memory, where there is much, so that the machine's own disk is not what is waited for.
+/// Directory for the disk's bytes: in memory if there is much, so that no unit waits for the machine's own disk.
 fn backing_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

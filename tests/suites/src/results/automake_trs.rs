@@ -1,8 +1,8 @@
 //! The `.trs` file that automake's test driver writes for each test.
 
-use super::{Cases, Status, enter};
+use crate::results::cases::{Cases, Status, enter};
 
-/// The cases of a report: one, or several if the driver is TAP's.
+/// Returns the cases of a report: one, or several if the driver is TAP's.
 pub fn cases(text: &str) -> Cases {
     let mut cases = Cases::new();
     for line in text.lines() {

@@ -1,8 +1,8 @@
 //! Reports of one line for each case, which a word tells apart from other lines.
 
-use super::{Cases, Status, enter};
+use crate::results::cases::{Cases, Status, enter};
 
-/// Whose words.
+/// Suites by the words of their reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Words {
     /// The Linux Test Project's, anywhere in a line: `open01.c:50: TPASS: …`, and the older
@@ -18,7 +18,7 @@ pub enum Words {
     UtilLinux,
 }
 
-/// The cases of a report: by the place in it, since texts may hold addresses and times.
+/// Returns the cases of a report: by the place in it, since texts may hold addresses and times.
 pub fn cases(words: Words, text: &str) -> Cases {
     let mut cases = Cases::new();
     for status in text.lines().filter_map(|line| status(words, line)) {
@@ -79,7 +79,7 @@ mod tests {
     use Status::*;
 
     #[test]
-    fn results_are_told_from_talk() {
+    fn results_are_told_from_other_lines() {
         let of = |words, text| cases(words, text).into_values().collect::<Vec<_>>();
         let ltp = "tst_test.c:1: TINFO: LTP\na.c:2: TPASS: b\nabort 3  TFAIL  :  c: TPASS\na.c:4: TCONF: d";
         assert_eq!(of(Words::Ltp, ltp), [Pass, Fail, Skip]);

@@ -3,42 +3,33 @@
 
 use std::path::Path;
 
-use super::{Command, Suite, TREE, WORK, argv};
-use crate::results::Format;
+use crate::results::report_format::Format;
+use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
 
-/// See the module's text.
 pub static GO: Suite = Suite {
     name: "go",
     about: "Go's standard library (`go test -short`), compiled beforehand",
     script: include_str!("../../prepare/go.sh"),
     command,
     limit: 600,
-    writes: false,
     grows: Some("gocache"),
-    quick: false,
     slow: SLOW,
-    unplanted: &[],
+    ..SUITE
 };
 
 fn command(unit: &str, version: &str, _tree: &Path) -> Command {
     let program = format!("{TREE}/tests/{}.test", unit.replace('/', "-"));
-    let path = format!("{TREE}/go/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
-    Command {
-        argv: argv(&[&program, verbose(version), "-test.short", "-test.timeout=20m"]),
-        dir: format!("{TREE}/go/src/{unit}"),
-        env: vec![
-            ("GOROOT", format!("{TREE}/go")),
-            ("GOCACHE", format!("{WORK}/gocache")),
-            ("GOPATH", format!("{WORK}/gopath")),
-            ("GOPROXY", "off".into()),
-            ("GOTOOLCHAIN", "local".into()),
-            ("PATH", path),
-        ],
-        format: Format::Go,
-    }
+    let words = [&program, verbose(version), "-test.short", "-test.timeout=20m"];
+    Command::new(&words, format!("{TREE}/go/src/{unit}"), Format::Go)
+        .env("GOROOT", format!("{TREE}/go"))
+        .env("GOCACHE", format!("{WORK}/gocache"))
+        .env("GOPATH", format!("{WORK}/gopath"))
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local")
+        .env("PATH", format!("{TREE}/go/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"))
 }
 
-/// Since 1.20 results can be told from what tests print themselves.
+/// Option for a report. Since 1.20 results can be told from what tests print themselves.
 fn verbose(version: &str) -> &'static str {
     let minor = version.strip_prefix("Go 1.").and_then(|rest| rest.split('.').next());
     match minor.and_then(|minor| minor.parse::<u32>().ok()) {
@@ -47,20 +38,8 @@ fn verbose(version: &str) -> &'static str {
     }
 }
 
-/// More than five seconds here.
-const SLOW: &[&str] = &[
-    "go/build",
-    "internal/godebug",
-    "internal/testenv",
-    "net",
-    "net/http",
-    "os",
-    "runtime",
-    "runtime/pprof",
-    "runtime/trace",
-    "syscall",
-    "time",
-];
+const SLOW: &str = "go/build internal/godebug internal/testenv net net/http os runtime runtime/pprof \
+    runtime/trace syscall time";
 
 #[cfg(test)]
 mod tests {

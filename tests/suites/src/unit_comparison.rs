@@ -1,52 +1,48 @@
-//! One unit, both ways, and again if the ways differ.
+//! One unit, natively and under runahead, and again if the two differ.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use runahead_harness::{remove, run_helper};
 use sha2::{Digest, Sha256};
 
-use crate::compare::compare;
-use crate::disk::SlowDisk;
+use crate::case_differences::compare;
 use crate::error::Error;
-use crate::half::{self, End, Half, How};
-use crate::prepare::Ready;
-use crate::report::Outcome;
-use crate::results::Status;
+use crate::results::cases::Status;
+use crate::results_file::Outcome;
+use crate::slow_disk::SlowDisk;
+use crate::suite_cache::Ready;
+use crate::unit_run::{self as half, End, Half, How};
 
-/// How units are run.
+/// Rules by which units are run.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// What comes after the native half.
     pub second: Second,
-    /// Instead of the suite's limit.
+    /// Limit instead of the suite's.
     pub limit: Option<Duration>,
-    /// What a native half may take at most, whatever its limit.
+    /// Upper bound of a native run's limit.
     pub most: Option<Duration>,
-    /// How often a differing unit is run again, each way.
+    /// Further runs of a unit that differs, of each kind.
     pub reruns: usize,
-    /// Outputs of differing units.
+    /// Directory for outputs of units that differ.
     pub keep: PathBuf,
 }
 
-/// What comes after the native half.
+/// The run after the native one.
 #[derive(Debug, Clone)]
 pub enum Second {
-    /// Under this runahead.
+    /// A run under this runahead.
     Ahead(PathBuf),
-    /// Another native one: the harness against itself.
+    /// Another native run: the harness against itself.
     Native,
-    /// One with predictions, by this planter and the run's seed.
+    /// A run with predictions, by this planter and the seed.
     Planted(PathBuf, u64),
-    /// None.
     Nothing,
 }
 
 impl Rules {
-    /// Runs a unit as often as it takes to tell. `out` is a worker's own directory.
-    ///
-    /// # Errors
-    /// A half could not be run.
+    /// Runs a unit until the verdict is clear. `out` is a worker's own directory.
     pub fn run(
         &self,
         ready: &Ready,
@@ -70,14 +66,14 @@ impl Rules {
         };
         let mut native = vec![half("native", 1, &[], native_limit)?];
         if native[0].end == End::TimedOut {
-            clear(out)?;
+            remove(out)?;
             let text = format!("does not end natively within {} s", native_limit.as_secs());
             return Ok(outcome(unit, &native, &[], Some(text)));
         }
         let mut times = 3.0;
         let front = match &self.second {
             Second::Nothing => {
-                clear(out)?;
+                remove(out)?;
                 return Ok(outcome(unit, &native, &[], None));
             }
             Second::Native => Vec::new(),
@@ -85,7 +81,7 @@ impl Rules {
             Second::Planted(plant, seed) => {
                 if let Some((_, why)) = ready.suite.unplanted.iter().find(|(name, _)| *name == unit)
                 {
-                    clear(out)?;
+                    remove(out)?;
                     return Ok(outcome(unit, &native, &[], Some((*why).to_owned())));
                 }
                 times = PLANTED_TIMES;
@@ -102,36 +98,32 @@ impl Rules {
             }
             self.keep(ready.suite.name, unit, out)?;
         }
-        clear(out)?;
+        remove(out)?;
         Ok(outcome(unit, &native, &ahead, None))
     }
 
-    /// Where the outputs of a differing unit are kept.
+    /// Directory for the outputs of a unit that differs.
     pub fn kept(&self, suite: &str, unit: &str) -> PathBuf {
         self.keep.join(suite).join(unit.replace('/', "-"))
     }
 
     fn keep(&self, suite: &str, unit: &str, out: &Path) -> Result<(), Error> {
         let to = self.kept(suite, unit);
-        let _ = fs::remove_dir_all(&to);
+        remove(&to)?;
         fs::create_dir_all(&to).map_err(Error::system("create", &to))?;
-        let (from, to) = (format!("{}/.", out.display()), to.display().to_string());
-        crate::system::helper(&["cp", "-r", &from, &to]).map(drop)
+        run_helper(std::process::Command::new("cp").arg("-r").args([&out.join("."), &to]))?;
+        Ok(())
     }
 }
 
-/// What a half with predictions may take, in times of the native one: one call in four has one, and whoever waits for its
-/// outcome waits for some of a millisecond.
+/// Limit of a run with predictions, in times of the native one: one call in four has a prediction, and a process that
+/// waits for its outcome waits for a part of a millisecond.
 const PLANTED_TIMES: f64 = 20.0;
 
-/// A unit's own, so that units do not all begin alike, whichever others are run.
+/// Seed of a unit, so that units do not all begin alike. It does not depend on which other units run.
 fn unit_seed(seed: u64, unit: &str) -> u64 {
     let digest = Sha256::digest(format!("{seed} {unit}"));
     digest[..4].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
-}
-
-fn clear(out: &Path) -> Result<(), Error> {
-    fs::remove_dir_all(out).map_err(Error::system("remove", out))
 }
 
 fn outcome(unit: &str, native: &[Half], ahead: &[Half], left_out: Option<String>) -> Outcome {

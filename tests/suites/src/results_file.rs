@@ -1,59 +1,53 @@
-//! Results, as they are kept: one line of JSON for each unit, so that a change of one is one line's.
-
-use std::fs;
-use std::path::Path;
+//! Results of all suites, as they are kept in JSON.
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::Verdict;
-use crate::error::Error;
-use crate::half::{Ahead, End};
-use crate::predictions::Predictions;
-use crate::prepare::Ready;
+use crate::case_differences::Verdict;
+use crate::planted_predictions::Predictions;
+use crate::suite_cache::Ready;
+use crate::unit_run::{Ahead, End};
 
-/// Everything that was run.
+/// Results of all units that were run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this layout.
     pub version: u32,
-    /// What was tested.
+    /// Version and hash of the runahead under test.
     pub runahead: String,
-    /// Where.
+    /// Kernel and architecture.
     pub machine: String,
     /// Milliseconds of a request to the disk.
     pub latency_ms: f64,
-    /// By suite.
+    /// Results by suite.
     pub suites: Vec<SuiteReport>,
 }
 
 /// A suite's results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SuiteReport {
-    /// Its name.
     pub name: String,
-    /// What it is.
+    /// Description for people.
     pub about: String,
-    /// The project's release.
+    /// Release of the project.
     pub version: String,
-    /// How many units the suite has, whether run or not.
+    /// Number of units of the suite, run or not.
     #[serde(default)]
     pub of: usize,
-    /// By unit, sorted by name.
+    /// Results by unit, sorted by name.
     pub units: Vec<Outcome>,
 }
 
-/// A unit's results. Numbers are those of the first native half.
+/// A unit's results. Numbers are those of the first native run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its name.
     pub unit: String,
-    /// How it ended natively.
+    /// Its end in the first native run.
     pub end: End,
-    /// Cases reported.
+    /// Number of cases that it reported.
     pub cases: usize,
-    /// Of those, failed, also natively.
+    /// Number of cases that failed, also natively.
     pub failed: usize,
-    /// Of those, skipped.
+    /// Number of cases that were skipped.
     pub skipped: usize,
     /// Time natively.
     pub native_seconds: f64,
@@ -62,31 +56,31 @@ pub struct Outcome {
     /// Time under runahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead_seconds: Option<f64>,
-    /// What runahead says it did.
+    /// Runahead's own statistics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Ahead>,
-    /// What differed.
+    /// Cases that differ or are flaky.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Why it was not compared.
+    /// Reason why it was not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
 
 impl Outcome {
-    /// What became of predictions that were planted in it.
+    /// Returns the outcomes of predictions that were planted in it.
     pub fn predictions(&self) -> Option<&Predictions> {
         self.ahead.as_ref()?.predictions.as_ref()
     }
 }
 
 impl Report {
-    /// What became of all predictions that were planted.
+    /// Returns the sum of all predictions that were planted.
     pub fn predictions(&self) -> Predictions {
         self.suites.iter().flat_map(|suite| &suite.units).filter_map(Outcome::predictions).sum()
     }
 
-    /// One without results.
+    /// A report without results.
     pub fn new(runahead: String, latency: std::time::Duration) -> Self {
         let uname = rustix::system::uname();
         let machine = format!(
@@ -103,7 +97,7 @@ impl Report {
         }
     }
 
-    /// Takes over what another report has of the same runahead.
+    /// Takes over the results of another report of the same runahead.
     pub fn inherit(&mut self, older: Report) {
         if older.runahead == self.runahead && older.version == self.version {
             self.suites = older.suites;
@@ -136,61 +130,14 @@ impl Report {
             Err(at) => suite.units.insert(at, outcome),
         }
     }
-
-    /// Reads one.
-    ///
-    /// # Errors
-    /// It is not there, or not of this version.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let json = fs::read(path).map_err(Error::system("read", path))?;
-        serde_json::from_slice(&json).map_err(|source| Error::Format { path: path.into(), source })
-    }
-
-    /// Writes it, at once or not at all.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let beside = path.with_extension("json.new");
-        fs::write(&beside, self.json()).map_err(Error::system("write", &beside))?;
-        fs::rename(&beside, path).map_err(Error::system("rename to", path))
-    }
-
-    fn json(&self) -> String {
-        let mut text = format!(
-            "{{\"version\":{},\"runahead\":{},\"machine\":{},\"latency_ms\":{},\"suites\":[",
-            self.version,
-            json(&self.runahead),
-            json(&self.machine),
-            self.latency_ms
-        );
-        for (n, suite) in self.suites.iter().enumerate() {
-            text += if n == 0 { "\n" } else { ",\n" };
-            text += &format!(
-                "{{\"name\":{},\"about\":{},\"version\":{},\"of\":{},\"units\":[",
-                json(&suite.name),
-                json(&suite.about),
-                json(&suite.version),
-                suite.of
-            );
-            let units: Vec<_> =
-                suite.units.iter().map(|unit| format!("\n{}", json(unit))).collect();
-            text += &units.join(",");
-            text += "\n]}";
-        }
-        text + "\n]}\n"
-    }
-}
-
-fn json(value: &impl Serialize) -> String {
-    // Strings and numbers only: there is nothing in them that JSON cannot hold.
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use runahead_harness::{read_json, write_json};
+
     use super::*;
-    use crate::compare::Difference;
+    use crate::case_differences::Difference;
 
     fn outcome(unit: &str, cases: usize) -> Outcome {
         let difference = Difference {
@@ -214,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_new_results_replace_old() {
-        let suite = crate::suites::find("planted").unwrap();
+    fn a_report_is_read_as_written_and_new_results_replace_old() {
+        let suite = crate::suites::all_suites::find("planted").unwrap();
         let version = "planted 1".to_owned();
         let ready = Ready { suite, tree: "/".into(), version, units: vec![], of: 5 };
         let mut report = Report::new("runahead 1".into(), std::time::Duration::from_millis(1));
@@ -224,8 +171,8 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.json");
-        report.write(&path).unwrap();
-        let read = Report::read(&path).unwrap();
+        write_json(&path, &report).unwrap();
+        let read: Report = read_json(&path).unwrap().unwrap();
         assert_eq!(read, report);
         let units: Vec<_> =
             read.suites[0].units.iter().map(|u| (u.unit.as_str(), u.cases)).collect();

@@ -1,8 +1,8 @@
 //! The XML that CPython's regrtest writes (`--junit-xml`).
 
-use super::{Cases, Status, enter};
+use crate::results::cases::{Cases, Status, enter};
 
-/// The cases of a report.
+/// Returns the cases of a report.
 pub fn cases(text: &str) -> Cases {
     let mut cases = Cases::new();
     let Ok(document) = roxmltree::Document::parse(text) else { return cases };
@@ -12,7 +12,7 @@ pub fn cases(text: &str) -> Cases {
             () if has("error") => Status::Error,
             () if has("failure") => Status::Fail,
             () if has("skipped") => Status::Skip,
-            // An expected failure is told by its output alone.
+            // Only an expected failure has an output.
             () if has("output") => Status::ExpectedFail,
             () if case.attribute("outcome") == Some("UNEXPECTED_SUCCESS") => Status::UnexpectedPass,
             () => Status::Pass,
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_result_is_told() {
+    fn every_kind_of_result_is_read() {
         let text = r#"<testsuites tests="5"><testsuite>
             <testcase name="a" status="run" result="completed" time="0.1" />
             <testcase name="b"><failure type="X">why</failure></testcase>
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_of_nothing() {
+    fn an_empty_report_has_no_cases() {
         assert!(cases("").is_empty());
         assert!(cases("<testsuites><testcase name='a'>").is_empty());
     }
