@@ -67,6 +67,12 @@ pub struct GuessBudget {
     waits: (u64, Duration),
 }
 
+impl Default for GuessBudget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl GuessBudget {
     /// Account with the grace and nothing else.
     pub fn new() -> Self {
