@@ -58,7 +58,7 @@ fn link_texts(line: &str) -> String {
 fn links(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for (at, _) in line.match_indices("](") {
-        if line[..at].matches('`').count() % 2 == 0 || line[..at].ends_with('`') {
+        if line[..at].matches('`').count().is_multiple_of(2) || line[..at].ends_with('`') {
             let target = line[at + 2..].split([')', ' ']).next();
             found.extend(target.filter(|target| !target.is_empty()));
         }

@@ -184,7 +184,7 @@ impl Measurement<'_> {
         if let Some(inside) = &self.job.inside {
             remove(&inside.state)?;
             order.push(Kind::Again);
-        } else if pair % 2 == 0 {
+        } else if pair.is_multiple_of(2) {
             order.reverse();
         }
         let mut line = Vec::new();

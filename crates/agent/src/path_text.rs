@@ -9,7 +9,8 @@ pub type PathBuf = [u8; PATH_MAX + 1];
 
 /// The NUL-terminated string at `at`, without its NUL; cut at `PATH_MAX`.
 ///
-/// # Safety The kernel has just read this string for the same thread, or a fault here may end the
+/// # Safety
+/// The kernel has just read this string for the same thread, or a fault here may end the
 /// process (as it may in a shadow). It does not change while the result is in use.
 pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
     // SAFETY: passed on to the caller.
@@ -21,7 +22,8 @@ pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
 /// The string at an address, without its NUL; `None` if it is longer than `PATH_MAX`, or does not
 /// end in the first `most` bytes. Bytes beyond them are not read.
 ///
-/// # Safety As for [`c_string`], of these bytes.
+/// # Safety
+/// As for [`c_string`], of these bytes.
 pub unsafe fn c_string_within<'a>(at: u64, most: u64) -> Option<&'a [u8]> {
     let start = at as *const u8;
     let most = most.min(PATH_MAX as u64 + 1) as usize;

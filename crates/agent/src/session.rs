@@ -80,7 +80,8 @@ impl Session {
 
     /// Uses the memory mapped at `shared`, which the supervisor shares.
     ///
-    /// # Safety A mapping of a whole Shared, which stays.
+    /// # Safety
+    /// A mapping of a whole Shared, which stays.
     pub unsafe fn join(&self, shared: u64) {
         self.shared.store(shared as *mut Shared, Release);
     }
@@ -180,7 +181,8 @@ pub fn counters() -> &'static Control {
 
 /// Starts the session.
 ///
-/// # Safety Called once, on the only thread of the process, before any call of `get`.
+/// # Safety
+/// Called once, on the only thread of the process, before any call of `get`.
 pub unsafe fn set(session: Session) {
     // SAFETY: passed on to the caller.
     unsafe { *SESSION.get() = Some(session) };

@@ -60,7 +60,8 @@ static UNINHERITED: Owned<UninheritedMemory> = Owned::new(UninheritedMemory {
 
 /// Bounds of the memory that this shadow has not inherited, and the descriptors to read it.
 ///
-/// # Safety In a new shadow, before it has given up its descriptors, or later; with no other
+/// # Safety
+/// In a new shadow, before it has given up its descriptors, or later; with no other
 /// reference to it in use.
 pub(crate) unsafe fn of_shadow() -> (&'static [(u64, u64)], TargetMemory) {
     // SAFETY: passed on to the caller.
@@ -71,7 +72,8 @@ pub(crate) unsafe fn of_shadow() -> (&'static [(u64, u64)], TargetMemory) {
 /// Descriptors of the target's memory, which a shadow must keep; `None` if all memory was
 /// inherited.
 ///
-/// # Safety As for [`of_shadow`].
+/// # Safety
+/// As for [`of_shadow`].
 pub(crate) unsafe fn target_memory() -> Option<TargetMemory> {
     // SAFETY: passed on to the caller.
     let (list, from) = unsafe { of_shadow() };

@@ -345,7 +345,7 @@ impl FromStr for Destination {
             None if text == "text" => Sink::Stderr,
             None => return Err("give --stats alone, --stats=-, or --stats=json:FILE".into()),
         };
-        Ok(Destination { json, sink: sink })
+        Ok(Destination { json, sink })
     }
 }
 

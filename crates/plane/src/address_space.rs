@@ -123,6 +123,9 @@ impl<const N: usize> Stretch<N> {
     }
 
     /// Frees memory that was taken from this stretch. Returns false if it was not.
+    ///
+    /// # Safety
+    /// No byte of `at..at + len` is used any more.
     unsafe fn give_back(&self, at: u64, len: u64) -> bool {
         let (first, end) = self.span(at, at + len);
         if first == end {

@@ -93,7 +93,8 @@ static REGIONS: Owned<LazyRegions> = Owned::new(LazyRegions::new());
 
 /// Lazy regions of this shadow.
 ///
-/// # Safety In a shadow, with no other reference to them in use.
+/// # Safety
+/// In a shadow, with no other reference to them in use.
 pub(super) unsafe fn of_this_shadow() -> &'static mut LazyRegions {
     // SAFETY: passed on to the caller.
     unsafe { REGIONS.get() }

@@ -46,7 +46,8 @@ pub(super) static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
 
 /// Makes the mapping from `at` to `end` lazy.
 ///
-/// # Safety Memory of the program's, in a shadow, or unused.
+/// # Safety
+/// Memory of the program's, in a shadow, or unused.
 pub(super) unsafe fn make_lazy(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
     // SAFETY: the one thread of a shadow; nothing of it is touched meanwhile.
     let regions = unsafe { lazy_regions::of_this_shadow() };

@@ -209,7 +209,8 @@ impl ReturnHooks {
     /// Target of the return address at `at`, and true if it is hooked. An unhooked word may be any
     /// number.
     ///
-    /// # Safety The word can be read.
+    /// # Safety
+    /// The word can be read.
     unsafe fn leads_to(&self, at: u64) -> Option<(u64, bool)> {
         // SAFETY: the caller's promise.
         let word = unsafe { (at as *const u64).read_volatile() };

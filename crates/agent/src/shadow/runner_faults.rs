@@ -40,7 +40,8 @@ pub(super) fn can_move() -> bool {
 /// Moves the readable shared mapping at `at` away, to be copied as it is used. Called in a
 /// template, once for each mapping.
 ///
-/// # Safety The program's memory in this process's copy, without a reference to it in use.
+/// # Safety
+/// The program's memory in this process's copy, without a reference to it in use.
 pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     // SAFETY: the one thread of a new process.
     let regions = unsafe { lazy_regions::of_this_shadow() };

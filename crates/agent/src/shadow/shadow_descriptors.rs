@@ -85,7 +85,8 @@ static DESCRIPTORS: Owned<DescriptorTable> =
 
 /// The shadow's table.
 ///
-/// # Safety In a shadow, with no other reference to it in use.
+/// # Safety
+/// In a shadow, with no other reference to it in use.
 pub(super) unsafe fn table() -> &'static mut DescriptorTable {
     // SAFETY: passed on to the caller.
     unsafe { DESCRIPTORS.get() }

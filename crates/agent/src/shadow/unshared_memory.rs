@@ -68,7 +68,8 @@ impl CodeAndStack {
 
 /// Code and stack that [`give_up_shared`] has noted.
 ///
-/// # Safety In a shadow, after it; with no other reference to it in use.
+/// # Safety
+/// In a shadow, after it; with no other reference to it in use.
 pub(super) unsafe fn code_and_stack() -> &'static CodeAndStack {
     // SAFETY: passed on to the caller.
     unsafe { code_and_stack_mut() }
@@ -76,7 +77,8 @@ pub(super) unsafe fn code_and_stack() -> &'static CodeAndStack {
 
 /// Mutable access to them.
 ///
-/// # Safety As for [`code_and_stack`].
+/// # Safety
+/// As for [`code_and_stack`].
 unsafe fn code_and_stack_mut() -> &'static mut CodeAndStack {
     // SAFETY: passed on to the caller.
     unsafe { CODE_AND_STACK.get() }

@@ -124,7 +124,8 @@ impl Target {
     /// Makes a call whose name is not in the dentry cache. Returns `None` in a shadow that was made
     /// there.
     ///
-    /// # Safety In this call of the program's, the kernel has read the name.
+    /// # Safety
+    /// In this call of the program's, the kernel has read the name.
     unsafe fn resolve_uncached(
         &self,
         session: &'static Session,

@@ -94,7 +94,8 @@ impl<'a> PathArgument<'a> {
 
     /// The name, unless it must not be read or may have been overwritten.
     ///
-    /// # Safety In a call that this thread makes, the kernel has read the name.
+    /// # Safety
+    /// In a call that this thread makes, the kernel has read the name.
     pub(super) unsafe fn text(&self) -> Option<&[u8]> {
         match self.text {
             ArgumentText::Copied(text) => Some(text),
