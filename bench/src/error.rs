@@ -1,7 +1,8 @@
 //! Errors of the benchmark.
 //!
-//! Invariant: the text of an error is one sentence that names what failed, on what, and the remedy if there is one.
-//! [`Failure`] concerns one row, which the report then shows as failed; every other error ends the program.
+//! Invariant: the text of an error is one sentence that names what failed, on what, and the remedy
+//! if there is one. [`Failure`] concerns one row, which the report then shows as failed; every
+//! other error ends the program.
 
 use std::io;
 use std::path::{Path, PathBuf};

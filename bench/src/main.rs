@@ -7,12 +7,13 @@
 //! | [`report`] | results: kept as JSON, reduced to a verdict, rendered as tables and documents |
 //! | [`measure`] | slow storage, runs of a command, the oracle |
 //!
-//! A run goes through [`measure::bench_run`], which brings up one [`measure::slow_storage`] after the other, and
-//! [`measure::row_measurement`], which takes each row through recording, pairs and [`measure::oracle`]. Costs of
-//! speculation ([`measure::speculation_cost`]) and of syncs ([`measure::sync_cost`]) are measured by themselves.
+//! A run goes through [`measure::bench_run`], which brings up one [`measure::slow_storage`] after
+//! the other, and [`measure::row_measurement`], which takes each row through recording, pairs and
+//! [`measure::oracle`]. Costs of speculation ([`measure::speculation_cost`]) and of syncs
+//! ([`measure::sync_cost`]) are measured by themselves.
 //!
-//! Invariant: a failure is one sentence on standard error, and nothing is left mounted after any end that a
-//! program can catch.
+//! Invariant: a failure is one sentence on standard error, and nothing is left mounted after any
+//! end that a program can catch.
 
 #![forbid(unsafe_code)]
 

@@ -22,9 +22,11 @@ pub struct Cli {
 pub enum Task {
     /// Measure rows and print the table (needs root, FUSE, strace and linux-source)
     Run(Run),
-    /// Measure costs of speculation to a process, and gains of a client of a slow service (needs a C compiler)
+    /// Measure costs of speculation to a process, and gains of a client of a slow service (needs a
+    /// C compiler)
     Speculate(Speculate),
-    /// Measure the cost of a sync, by the memory that the target has (needs root, FUSE and a C compiler)
+    /// Measure the cost of a sync, by the memory that the target has (needs root, FUSE and a C
+    /// compiler)
     Syncs(Syncs),
     /// Print the names of all rows
     List,
@@ -38,8 +40,9 @@ pub enum Task {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Rows to measure, or the groups `cold`, `ablation`, `futile`, `warm`, `cost`, `everyday` and `everyday-STORAGE`
-    /// (`slow`, `cloud`, `ssd`, `spindle`, `memory`, `busy`, `share`); all but the everyday rows if not given
+    /// Rows to measure, or the groups `cold`, `ablation`, `futile`, `warm`, `cost`, `everyday` and
+    /// `everyday-STORAGE` (`slow`, `cloud`, `ssd`, `spindle`, `memory`, `busy`, `share`); all but
+    /// the everyday rows if not given
     #[arg(long = "row", value_name = "NAME", value_delimiter = ',')]
     pub rows: Vec<String>,
 
@@ -113,12 +116,13 @@ pub struct Syncs {
     #[arg(long, default_value_t = 3)]
     pub pairs: usize,
 
-    /// Mechanisms of runahead that are switched off besides `guesses`, as by its own option of this name
+    /// Mechanisms of runahead that are switched off besides `guesses`, as by its own option of this
+    /// name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub without: Vec<String>,
 
-    /// Reads that the target waits for [default: 200; quick: 10]. With few reads, syncs of much memory do not pay and
-    /// are not made
+    /// Reads that the target waits for [default: 200; quick: 10]. With few reads, syncs of much
+    /// memory do not pay and are not made
     #[arg(long)]
     pub reads: Option<u64>,
 

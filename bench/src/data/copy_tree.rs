@@ -35,8 +35,8 @@ pub enum Links {
     Follow,
 }
 
-/// Everything below `root`, a directory before its content, in the order of names. Directories that this user may not
-/// read, and links that point nowhere, are left out.
+/// Everything below `root`, a directory before its content, in the order of names. Directories that
+/// this user may not read, and links that point nowhere, are left out.
 fn walk(root: &Path, links: Links) -> impl Iterator<Item = Result<DirEntry, Error>> + use<> {
     let root = root.to_owned();
     let walk = WalkDir::new(&root).sort_by_file_name().follow_links(links == Links::Follow);

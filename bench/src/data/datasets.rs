@@ -1,8 +1,9 @@
-//! Data that some rows work on instead of the tree: databases, arrays, object files, a recognizer's models.
+//! Data that some rows work on instead of the tree: databases, arrays, object files, a recognizer's
+//! models.
 //!
-//! Each dataset is made once in an invocation, beside the storage, and copied onto each storage that needs it.
-//! A storage holds one dataset and nothing else. All are made of installed packages or of seeded
-//! sequences, and so are the same in every run.
+//! Each dataset is made once in an invocation, beside the storage, and copied onto each storage
+//! that needs it. A storage holds one dataset and nothing else. All are made of installed packages
+//! or of seeded sequences, and so are the same in every run.
 //!
 //! Invariant: a dataset is complete or its row has no job.
 
@@ -108,7 +109,8 @@ pub fn run_python<A: Into<OsString>>(
     Ok(())
 }
 
-/// Directory in which `scripts/setup` puts Python's modules that Debian has no package of, if this one is there.
+/// Directory in which `scripts/setup` puts Python's modules that Debian has no package of, if this
+/// one is there.
 pub fn module(module: &'static str) -> Result<PathBuf, Failure> {
     let modules = cache_dir().join("python");
     match modules.join(module).is_dir() {
@@ -160,8 +162,8 @@ impl Store {
         Ok(Self { dir, quick })
     }
 
-    /// Returns the directory of a dataset, made now if it has not been. If the machine lacks what it is made of, the
-    /// directory is empty, and the row says so.
+    /// Returns the directory of a dataset, made now if it has not been. If the machine lacks what
+    /// it is made of, the directory is empty, and the row says so.
     pub fn get(&self, data: &Dataset, source: &Source) -> Result<PathBuf, Error> {
         let path = self.dir.path().join(data.dir);
         if path.is_dir() {

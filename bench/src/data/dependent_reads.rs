@@ -1,5 +1,5 @@
-//! Files from which nothing can be gained: a chain of blocks in which each names the next, and a file that
-//! fills all memory that its reader may have.
+//! Files from which nothing can be gained: a chain of blocks in which each names the next, and a
+//! file that fills all memory that its reader may have.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,8 @@ const REREAD: &str = include_str!("../../programs/reread.c");
 const SPIN: &str = include_str!("../../programs/spin.c");
 const BESIDE: &str = include_str!("../../programs/beside.sh");
 
-/// Option of `runahead run` that makes shadows hint only pieces of the file `rubbish` in the working directory.
+/// Option of `runahead run` that makes shadows hint only pieces of the file `rubbish` in the
+/// working directory.
 pub const PLANT_RUBBISH: [&str; 2] = ["--plant", "rubbish"];
 
 const FILE: &str = "chain";
@@ -60,7 +61,8 @@ fn block(number: u64) -> [u8; BLOCK] {
     block
 }
 
-/// Returns the successor of each of `n` blocks; the chain visits all of them before the first again (Sattolo's shuffle).
+/// Returns the successor of each of `n` blocks; the chain visits all of them before the first again
+/// (Sattolo's shuffle).
 fn cycle(n: u64) -> Vec<u64> {
     let mut random = Sequence(200);
     let mut next: Vec<u64> = (0..n).collect();
@@ -92,8 +94,8 @@ pub fn reread(ground: &Ground<'_>) -> Result<Job, Error> {
     })
 }
 
-/// A program that computes beside the chase, on one processor. The chase takes the longer of the two with runahead
-/// as without, so that it has a shadow all the time.
+/// A program that computes beside the chase, on one processor. The chase takes the longer of the
+/// two with runahead as without, so that it has a shadow all the time.
 pub fn beside(ground: &Ground<'_>) -> Result<Job, Error> {
     let spin: PathBuf = compile::program("spin", SPIN, ground.out)?;
     let told = ground.out.join("spin.told");

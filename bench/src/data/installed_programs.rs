@@ -1,4 +1,5 @@
-//! Installations of programs as data of a row: complete, so that nothing but the C library is read from elsewhere.
+//! Installations of programs as data of a row: complete, so that nothing but the C library is read
+//! from elsewhere.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,8 @@ use crate::data::job::{Fresh, Ground, Job};
 use crate::data::share_programs::{put, put_libraries, python, told, tree, with_libraries, write};
 use crate::error::{Error, Failure};
 
-/// Python with pandas, and with the shared libraries of both. A quick run has a whole installation, too.
+/// Python with pandas, and with the shared libraries of both. A quick run has a whole installation,
+/// too.
 pub static PANDAS: Dataset = Dataset {
     dir: "pandas",
     mib: 512,
@@ -42,8 +44,9 @@ const IMPORT: &str = "import pandas, sys
 assert all(path.startswith(sys.prefix) for path in (sys.executable, pandas.__file__)), sys.prefix
 print(pandas.__version__)";
 
-/// Debian's Go, used even if PATH has another one. Up to version 1.19 the standard library is installed compiled, and a
-/// build reads it; later versions compile all of it first, which is not waiting.
+/// Debian's Go, used even if PATH has another one. Up to version 1.19 the standard library is
+/// installed compiled, and a build reads it; later versions compile all of it first, which is not
+/// waiting.
 const DEBIANS_GO: &str = "/usr/lib/go/bin/go";
 /// Parts of a toolchain that a build reads. No version has all of them.
 const TOOLCHAIN: [&str; 5] = ["bin", "pkg", "src", "lib", "misc"];

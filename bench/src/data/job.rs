@@ -26,7 +26,8 @@ pub struct Job {
     pub options: Vec<OsString>,
     /// Standard input; `/dev/null` if none.
     pub input: Option<PathBuf>,
-    /// Text in the output of a run that did its work, for a program whose exit status does not tell.
+    /// Text in the output of a run that did its work, for a program whose exit status does not
+    /// tell.
     pub says: Option<&'static str>,
     /// Environment variables besides those of [`set_environment`].
     pub env: Vec<(&'static str, OsString)>,
@@ -40,7 +41,8 @@ pub struct Job {
     pub gauge: Gauge,
     /// True if the lines of its output come in any order (`make -j2`): they are compared sorted.
     pub unordered: bool,
-    /// True if it touches little of what it maps: of a mapping, the oracle reads what is in memory after a run.
+    /// True if it touches little of what it maps: of a mapping, the oracle reads what is in memory
+    /// after a run.
     pub touches: bool,
     /// Where runahead and its files are for a command that runs below another root directory.
     pub inside: Option<Inside>,
@@ -70,7 +72,8 @@ pub struct Fresh {
 pub enum Manner {
     /// By itself.
     Itself,
-    /// It is redis: it serves `requests` of each kind, sent `pipeline` at a time, and is then told to end.
+    /// It is redis: it serves `requests` of each kind, sent `pipeline` at a time, and is then told
+    /// to end.
     Serving { requests: u64, pipeline: u32 },
     /// It announces that it sleeps, is examined, and is then told to end.
     Sleeping,
@@ -158,7 +161,8 @@ impl Job {
     }
 }
 
-/// Gives a command the same few variables on every machine: no locale, git configuration or cache of compilations.
+/// Gives a command the same few variables on every machine: no locale, git configuration or cache
+/// of compilations.
 pub fn set_environment(command: &mut Command) {
     command
         .env_clear()

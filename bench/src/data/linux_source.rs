@@ -19,7 +19,8 @@ use crate::data::copy_tree;
 use crate::data::progress::{self, Unit};
 use crate::error::Error;
 
-/// A pattern to search for. It occurs in an eighth of the kernel's files, so that output is neither empty nor everything.
+/// A pattern to search for. It occurs in an eighth of the kernel's files, so that output is neither
+/// empty nor everything.
 pub const PATTERN: &str = "mutex_lock";
 
 /// Directories of the kernel's source that are unpacked.

@@ -1,5 +1,6 @@
-//! Samples as a loader has them: many files, each with an index at its end that says where its records are. Workers
-//! take one file each at a time. Within a file each read depends on the one before, between files none does.
+//! Samples as a loader has them: many files, each with an index at its end that says where its
+//! records are. Workers take one file each at a time. Within a file each read depends on the one
+//! before, between files none does.
 
 use std::fs;
 

@@ -1,8 +1,9 @@
-//! Files of 2 GB that are mapped and touched here and there: numbers, a database of LMDB, a file of safetensors.
+//! Files of 2 GB that are mapped and touched here and there: numbers, a database of LMDB, a file of
+//! safetensors.
 //!
-//! Most commands know their places before they run, or read a little to find them; they wait for page faults. Some
-//! need places of the numbers that cannot be predicted, because each number names the next place.
-//! The kernel is not told that accesses are random (`MADV_RANDOM`).
+//! Most commands know their places before they run, or read a little to find them; they wait for
+//! page faults. Some need places of the numbers that cannot be predicted, because each number names
+//! the next place. The kernel is not told that accesses are random (`MADV_RANDOM`).
 
 use crate::data::compile_program as compile;
 use crate::data::datasets::{
@@ -55,8 +56,9 @@ const QUICK_TOUCHES: &str = "100";
 
 const STORE: &str = "store";
 const KEYS: &str = "keys";
-/// Records and keys that are read. 2 GB: six records are in a block. 100,000 gets would have plain wait for seven
-/// minutes. With 5,000, each waits for a leaf, and half of them for the block above it, too: half a minute.
+/// Records and keys that are read. 2 GB: six records are in a block. 100,000 gets would have plain
+/// wait for seven minutes. With 5,000, each waits for a leaf, and half of them for the block above
+/// it, too: half a minute.
 const SIZE: [&str; 2] = ["3100000", "5000"];
 const QUICK_SIZE: [&str; 2] = ["30000", "100"];
 
@@ -106,13 +108,14 @@ fn chain_of(name: &str, source: &str, ground: &Ground<'_>) -> Result<Job, Error>
     Ok(Job::new(program, "gcc", ground.dir).args([FILE, touches]))
 }
 
-/// Stores into 3 GB of memory, after each of 100 reads: each store may have to copy its page, and none of the reads
-/// can be foreseen. The first time that memory is touched is not measured.
+/// Stores into 3 GB of memory, after each of 100 reads: each store may have to copy its page, and
+/// none of the reads can be foreseen. The first time that memory is touched is not measured.
 pub fn stores(ground: &Ground<'_>) -> Result<Job, Error> {
     storing(ground, ground.size([3 << 20, 100, 1000], [8 << 10, 10, 10]))
 }
 
-/// The program of [`stores`] with these sizes: KiB of memory, reads, pages that are stored into after each.
+/// The program of [`stores`] with these sizes: KiB of memory, reads, pages that are stored into
+/// after each.
 pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
     let program = compile::program("stores", STORES, ground.out)?;
     let told = ground.out.join("stores.told");

@@ -1,8 +1,8 @@
-//! An array of numbers in NetCDF's classic format, and slices of it through its middle dimension: each slice is a
-//! short piece of every plane.
+//! An array of numbers in NetCDF's classic format, and slices of it through its middle dimension:
+//! each slice is a short piece of every plane.
 //!
-//! Of HDF5's own format the library reads 64 KiB where a piece is 4,000 bytes, which keeps more than one
-//! spindle busy with each.
+//! Of HDF5's own format the library reads 64 KiB where a piece is 4,000 bytes, which keeps more
+//! than one spindle busy with each.
 
 use std::process::Command;
 
@@ -28,8 +28,8 @@ const SCRIPT: &str = include_str!("../../programs/slices.py");
 const FILE: &str = "array.nc";
 const MADE: &str = "array.h5";
 
-/// Sides: 1 GB. Pieces of a slice are 2,000,000 bytes apart, which is no multiple of a stripe: with powers of two all
-/// of a slice would be on one spindle.
+/// Sides: 1 GB. Pieces of a slice are 2,000,000 bytes apart, which is no multiple of a stripe: with
+/// powers of two all of a slice would be on one spindle.
 const SHAPE: [u64; 3] = [520, 500, 1000];
 const QUICK_SHAPE: [u64; 3] = [40, 50, 1000];
 const SLICES: usize = 5;

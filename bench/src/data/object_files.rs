@@ -1,6 +1,7 @@
 //! The object files of a real library, to be linked.
 //!
-//! Members of an archive may have the same name; each occurrence of a name has a directory of its own.
+//! Members of an archive may have the same name; each occurrence of a name has a directory of its
+//! own.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
-//! Computations on arrays that are in mapped files and have no room in memory: each file is twice as large as the
-//! memory that its program may have, runahead included.
+//! Computations on arrays that are in mapped files and have no room in memory: each file is twice
+//! as large as the memory that its program may have, runahead included.
 //!
-//! Two of them write into their file, where all but its first array is overwritten before it is read, so that every
-//! run has the same result.
+//! Two of them write into their file, where all but its first array is overwritten before it is
+//! read, so that every run has the same result.
 
 use std::path::Path;
 

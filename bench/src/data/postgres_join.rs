@@ -1,7 +1,8 @@
 //! A PostgreSQL cluster with an inner relation that has an index, and outer relations without.
 //!
-//! One backend by itself (`--single`) joins them, which is what a server's backend does, without the
-//! server. It refuses to be root, so the whole of the command, runahead included, is another user's.
+//! One backend by itself (`--single`) joins them, which is what a server's backend does, without
+//! the server. It refuses to be root, so the whole of the command, runahead included, is another
+//! user's.
 
 use std::ffi::OsString;
 use std::fs;

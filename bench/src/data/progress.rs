@@ -1,6 +1,7 @@
 //! Progress of steps that take more than a second.
 //!
-//! Invariant: all of it goes to standard error; if that is not a terminal, only one plain line does.
+//! Invariant: all of it goes to standard error; if that is not a terminal, only one plain line
+//! does.
 
 use std::io::IsTerminal;
 use std::time::Duration;

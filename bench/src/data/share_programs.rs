@@ -28,7 +28,8 @@ pub struct App {
     program: &'static str,
     /// Debian's packages of it.
     package: &'static str,
-    /// Installs it in its directory, which has an empty `bin`; does nothing if this machine lacks a part of it.
+    /// Installs it in its directory, which has an empty `bin`; does nothing if this machine lacks a
+    /// part of it.
     install: fn(&Path) -> Result<(), Error>,
 }
 
@@ -61,7 +62,8 @@ const TOOLS: &str = "ar as awk basename cat cc chmod cksum cmp comm cp cut date 
 const MODULES: usize = 40;
 
 impl App {
-    /// Installs it below `root`. If this machine lacks the program it is left out, and the row's job fails.
+    /// Installs it below `root`. If this machine lacks the program it is left out, and the row's
+    /// job fails.
     pub fn install(&self, root: &Path) -> Result<(), Error> {
         let dir = root.join(self.dir);
         fs::create_dir_all(dir.join("bin")).map_err(Error::system("create", &dir))?;
@@ -124,8 +126,8 @@ pub fn put_libraries(program: &Path, lib: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs Debian's Python, whatever else `python3` in PATH may be, in `dir`, whose `bin` exists, and then compiles
-/// all modules that are below `lib`.
+/// Installs Debian's Python, whatever else `python3` in PATH may be, in `dir`, whose `bin` exists,
+/// and then compiles all modules that are below `lib`.
 pub fn python(dir: &Path) -> Result<(), Error> {
     let program = Path::new("/usr/bin/python3");
     let ask = "import sysconfig; print(sysconfig.get_path('stdlib'))";

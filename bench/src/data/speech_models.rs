@@ -1,7 +1,7 @@
 //! A speech recognizer's models, and a recording.
 //!
-//! pocketsphinx maps its acoustic model, and so reads it on demand. It reads the language model and the
-//! dictionary whole, before it begins.
+//! pocketsphinx maps its acoustic model, and so reads it on demand. It reads the language model and
+//! the dictionary whole, before it begins.
 
 use std::path::Path;
 

@@ -144,9 +144,9 @@ fn is_on(row: &Row, place: &Place, data: Option<&Dataset>) -> bool {
 /// A storage with one dataset, or with the tree.
 type Storage = (&'static Place, Option<&'static Dataset>);
 
-/// Returns the storages of these rows, in the order in which they are brought up: those with the tree before those
-/// with data, of which each has one. Storages with the same dataset follow each other, because datasets are large, and
-/// are kept until no other storage needs them.
+/// Returns the storages of these rows, in the order in which they are brought up: those with the
+/// tree before those with data, of which each has one. Storages with the same dataset follow each
+/// other, because datasets are large, and are kept until no other storage needs them.
 fn sites(rows: &[Row]) -> Vec<Storage> {
     let mut sites: Vec<Storage> = Vec::new();
     for data in [None].into_iter().chain(rows.iter().map(Row::data)) {

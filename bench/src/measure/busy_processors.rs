@@ -1,6 +1,7 @@
 //! Programs that keep the processors busy, while a command is measured.
 //!
-//! Invariant: they end when the value is dropped, and by themselves soon after any end of this program.
+//! Invariant: they end when the value is dropped, and by themselves soon after any end of this
+//! program.
 
 use std::process::{Child, Command, Stdio};
 

@@ -16,7 +16,8 @@ use crate::measure::running::Runner;
 use crate::measure::{redis_load, resident_memory};
 use crate::report::runs::Kind;
 
-/// Runs `job`, with `prefix` in front of it, to its end. A run that takes too long, or is interrupted, is killed.
+/// Runs `job`, with `prefix` in front of it, to its end. A run that takes too long, or is
+/// interrupted, is killed.
 pub fn run(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
     if let Gauge::Told(file) = &job.gauge {
         remove(file)?;

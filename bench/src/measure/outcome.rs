@@ -30,7 +30,8 @@ pub struct Outcome {
     pub processor: f64,
     /// `exit 0`, `signal 11`.
     pub exit: String,
-    /// True if the command did its work: exit status 0, or 1, with which grep says that nothing matched.
+    /// True if the command did its work: exit status 0, or 1, with which grep says that nothing
+    /// matched.
     pub ok: bool,
     pub stdout: Digest,
     pub stderr: Digest,
@@ -87,8 +88,8 @@ pub fn keep(outcomes: [&Outcome; 2], dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Digest of a whole file. A file that does not exist has a digest of its own: a command that failed may
-/// not have written its file, which is a difference and no error.
+/// Digest of a whole file. A file that does not exist has a digest of its own: a command that
+/// failed may not have written its file, which is a difference and no error.
 pub fn digest(path: &Path) -> Result<Digest, Error> {
     let failed = |e: io::Error| Error::system("read", path)(e);
     let mut file = match File::open(path) {

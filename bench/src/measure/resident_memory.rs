@@ -1,4 +1,5 @@
-//! Resident memory of a process: a program announces that it sleeps, and its `smaps_rollup` is read.
+//! Resident memory of a process: a program announces that it sleeps, and its `smaps_rollup` is
+//! read.
 //!
 //! Invariant: only the process that announced it is signalled, and it ends by itself.
 
@@ -18,8 +19,8 @@ use crate::report::runs::Kind;
 /// Time in which other work ends after a program has gone to sleep.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Runs a job whose program writes its process id into the job's gauge and sleeps. The figure is its
-/// resident memory in KiB.
+/// Runs a job whose program writes its process id into the job's gauge and sleeps. The figure is
+/// its resident memory in KiB.
 pub fn look(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
     let mut running = runner.start(job, kind, prefix)?;
     let Gauge::Told(awake) = &job.gauge else {

@@ -1,8 +1,8 @@
 //! One row: the recording, the pairs, the oracle.
 //!
-//! Invariant: before each cold run, of any kind, the storage is made cold and then the programs
-//! are made warm, in the same way; kinds alternate in who goes first. Everyday rows have nothing in memory, programs
-//! included, and a fixed order: plain, a first run, a second run.
+//! Invariant: before each cold run, of any kind, the storage is made cold and then the programs are
+//! made warm, in the same way; kinds alternate in who goes first. Everyday rows have nothing in
+//! memory, programs included, and a fixed order: plain, a first run, a second run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -209,15 +209,15 @@ impl Measurement<'_> {
         }
     }
 
-    /// Records a run without delay. It is also the run that brings access times up to date (relatime), so that no
-    /// later run writes.
+    /// Records a run without delay. It is also the run that brings access times up to date
+    /// (relatime), so that no later run writes.
     fn record(&mut self) -> Result<(), Error> {
         self.programs.ask_version()?;
         if self.row.content == Content::Nothing {
             return Ok(());
         }
-        // Where there is nothing to gain there is no oracle, and what is swapped out is no access to anything. From
-        // storage, the run without delay is made all the same.
+        // Where there is nothing to gain there is no oracle, and what is swapped out is no access
+        // to anything. From storage, the run without delay is made all the same.
         if self.row.cost.is_some() || self.job.swap.is_some() {
             return match self.row.cache {
                 Cache::Warm => Ok(()),
@@ -245,8 +245,8 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Records the accesses. The pages that a command touches of a mapping are those in memory after it; so there are
-    /// none before it, and no other process may drop the caches meanwhile.
+    /// Records the accesses. The pages that a command touches of a mapping are those in memory
+    /// after it; so there are none before it, and no other process may drop the caches meanwhile.
     fn record_accesses(&self) -> Result<(Outcome, Accesses), Error> {
         let mut tries = 1;
         loop {
@@ -293,8 +293,8 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Makes a run from the row's state of memory, again if another process changed that meanwhile. Pair
-    /// 0 is the one that brings everything into memory.
+    /// Makes a run from the row's state of memory, again if another process changed that meanwhile.
+    /// Pair 0 is the one that brings everything into memory.
     fn run(&mut self, kind: Kind, pair: usize) -> Result<Outcome, Error> {
         let mut tries = 1;
         loop {

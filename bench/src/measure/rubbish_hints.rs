@@ -1,6 +1,7 @@
 //! Shadows with a planted fault, which hint only rubbish, have to be stopped within a second.
 //!
-//! Invariant: a run whose shadows were not stopped, or whose statistics do not say so, has no result.
+//! Invariant: a run whose shadows were not stopped, or whose statistics do not say so, has no
+//! result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ pub fn is_planted(options: &[OsString]) -> bool {
     options.iter().any(|option| option == PLANT_RUBBISH[0])
 }
 
-/// Returns the build of runahead that can plant the fault, which an installed one cannot: beside this program.
+/// Returns the build of runahead that can plant the fault, which an installed one cannot: beside
+/// this program.
 ///
 /// # Errors
 /// There is none.

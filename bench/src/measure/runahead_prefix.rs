@@ -20,8 +20,8 @@ pub fn switches<S: AsRef<str>>(without: impl IntoIterator<Item = S>) -> Vec<OsSt
     without.into_iter().flat_map(|what| ["--without".into(), what.as_ref().into()]).collect()
 }
 
-/// Words that put what follows them under runahead. It learns nothing, so that each run is a first run, unless the
-/// options say otherwise or it `learns`.
+/// Words that put what follows them under runahead. It learns nothing, so that each run is a first
+/// run, unless the options say otherwise or it `learns`.
 pub fn under_runahead(
     runahead: &Path,
     stats: Option<&Path>,

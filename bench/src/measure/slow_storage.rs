@@ -2,7 +2,8 @@
 //!
 //! Invariant: all of it (mount points, outputs, archive, the bytes of disks, the source of a share)
 //! lies in one directory in memory, so that no run waits for the machine's own disk, and that
-//! directory is gone at the end. Only the disk of everyday rows, 8 GB, lies on the machine's own disk.
+//! directory is gone at the end. Only the disk of everyday rows, 8 GB, lies on the machine's own
+//! disk.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -26,7 +27,8 @@ use crate::rows::everyday_commands::{IMAGE, OURS};
 use crate::rows::row::{Content, Row};
 use crate::rows::storages::{Medium, Place};
 
-/// Bytes of the disk with the whole source, twice in its git repository. Unused bytes take no space.
+/// Bytes of the disk with the whole source, twice in its git repository. Unused bytes take no
+/// space.
 const LARGE: u64 = 8 << 30;
 /// Bytes of the disk with a Debian system, with room to spare.
 const SYSTEM: u64 = 16 << 30;
@@ -209,7 +211,8 @@ impl Site {
     pub fn make_cold(&self) -> Result<(), Error> {
         match self.storage() {
             None => Ok(()),
-            // The testbed's own way has a share forget names in use, too: it would lose its mount points.
+            // The testbed's own way has a share forget names in use, too: it would lose its mount
+            // points.
             Some(_) if !self.mounted.is_empty() => Ok(drop_caches()?),
             Some(storage) => Ok(storage.make_cold()?),
         }

@@ -1,7 +1,9 @@
-//! `runahead-bench speculate`: costs of speculation to a process, and gains of a client of a slow service.
+//! `runahead-bench speculate`: costs of speculation to a process, and gains of a client of a slow
+//! service.
 //!
-//! All is measured in one go with the C programs of `bench/programs/speculates.c` and `examples/speculate`; figures are
-//! medians of the program's own, or of whole runs. Papers' figures are those of Nightingale 2005, sections 5.1 and 8.
+//! All is measured in one go with the C programs of `bench/programs/speculates.c` and
+//! `examples/speculate`; figures are medians of the program's own, or of whole runs. Papers'
+//! figures are those of Nightingale 2005, sections 5.1 and 8.
 //!
 //! Invariant: a client's output is compared with that of a plain run, whatever its predictions.
 
@@ -26,8 +28,8 @@ const SOURCES: [(&str, &str); 3] = [
 /// Directory in which the library is declared.
 const HEADERS: &str = "bindings/c";
 
-/// Megabytes resident, pages written since the last checkpoint, rounds, and the microseconds of a checkpoint (a fork of
-/// the kernel) in Nightingale 2005.
+/// Megabytes resident, pages written since the last checkpoint, rounds, and the microseconds of a
+/// checkpoint (a fork of the kernel) in Nightingale 2005.
 const SIZES: [(u32, u32, u32, &str); 6] = [
     (4, 10, 200, "52"),
     (64, 10, 200, "6,300"),
@@ -307,7 +309,8 @@ impl Drop for Serving {
     }
 }
 
-/// Least time of a client: all computing, and the wait for each answer that was not as predicted, and for the last.
+/// Least time of a client: all computing, and the wait for each answer that was not as predicted,
+/// and for the last.
 fn bound(latency: Duration, questions: u32, percent: u32) -> Duration {
     let wrong = (0..questions).filter(|&question| is_wrong(question, percent)).count() as u32;
     COMPUTES * questions + latency * wrong + latency

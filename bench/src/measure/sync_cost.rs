@@ -1,11 +1,12 @@
 //! `runahead-bench syncs`: the cost of a sync, by how much memory the target has.
 //!
-//! A program that has so much memory reads blocks of a cold file in which each names the next, so that no shadow
-//! foresees a wait, and after each read stores into some of its pages. A sync costs its own time, which is in
-//! runahead's statistics, and the copies of pages that are stored into after it, which are in the elapsed time only.
+//! A program that has so much memory reads blocks of a cold file in which each names the next, so
+//! that no shadow foresees a wait, and after each read stores into some of its pages. A sync costs
+//! its own time, which is in runahead's statistics, and the copies of pages that are stored into
+//! after it, which are in the elapsed time only.
 //!
-//! Nothing is guessed (`--without guesses`): with much bandwidth guesses read much of any file, and the time that they
-//! save would hide the cost of syncs.
+//! Nothing is guessed (`--without guesses`): with much bandwidth guesses read much of any file, and
+//! the time that they save would hide the cost of syncs.
 //!
 //! Invariant: a line is of runs whose outputs were the same.
 
@@ -43,7 +44,8 @@ const PAGES: u64 = 500;
 const QUICK_SIZES: [u64; 2] = [1, 4];
 const QUICK_READS: u64 = 10;
 
-/// Columns of the CSV file, a line for each run; times in seconds, of the reads and stores, without filling the memory.
+/// Columns of the CSV file, a line for each run; times in seconds, of the reads and stores, without
+/// filling the memory.
 const HEADINGS: &str =
     "resident_mib,pair,plain,runahead,added,stalls,syncs,in_syncs,each_sync,shadows_cpu,outputs";
 

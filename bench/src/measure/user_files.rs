@@ -10,7 +10,8 @@ use crate::data::job::Job;
 use crate::data::other_user::give;
 use crate::error::Error;
 
-/// Returns the path of a file that the command's user can write: no file, or an empty one of that user.
+/// Returns the path of a file that the command's user can write: no file, or an empty one of that
+/// user.
 pub fn file(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
     let path = dir.join(name);
     remove(&path)?;

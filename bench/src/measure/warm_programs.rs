@@ -23,7 +23,8 @@ const NOT_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];
 pub struct Programs {
     /// Files that are read whole.
     files: Vec<PathBuf>,
-    /// Programs that are run with `--version`, which also brings in the dynamic linker's and the kernel's own state.
+    /// Programs that are run with `--version`, which also brings in the dynamic linker's and the
+    /// kernel's own state.
     run: Vec<PathBuf>,
     /// The command's own, also if it is on the storage under test.
     own: Option<PathBuf>,

@@ -12,8 +12,8 @@ const FEW: usize = 12;
 /// Characters that are shown of a script: of its first line.
 const LONGEST: usize = 80;
 
-/// Describes the command as a person would write it: most of many names left out, scripts cut short, and
-/// without `places`, the directories in which it was measured.
+/// Describes the command as a person would write it: most of many names left out, scripts cut
+/// short, and without `places`, the directories in which it was measured.
 pub fn describe(job: &Job, places: &[&Path]) -> String {
     let artefact = job.artefact.as_ref().map(|path| path.as_os_str());
     let word = |word: &OsStr| match artefact {

@@ -64,7 +64,8 @@ pub struct RunReport {
     pub read_bytes: u64,
     /// Requests that it had at the same time, at most.
     pub max_in_service: u64,
-    /// True if another process dropped the machine's caches meanwhile, each time that the run was tried.
+    /// True if another process dropped the machine's caches meanwhile, each time that the run was
+    /// tried.
     pub disturbed: bool,
 }
 

@@ -94,14 +94,15 @@ pub fn median_of(
     median(runs.iter().filter(|run| run.kind == kind).filter_map(value))
 }
 
-/// Bytes that the storage read for runs of `kind` over those that it read for plain, medians; `None` if those were 0.
+/// Bytes that the storage read for runs of `kind` over those that it read for plain, medians;
+/// `None` if those were 0.
 pub fn bytes_ratio(runs: &[RunReport], kind: Kind) -> Option<f64> {
     let read = |kind| median_of(runs, kind, |run| Some(run.read_bytes as f64));
     quotient(read(kind), read(Kind::Plain).filter(|bytes| *bytes > 0.0))
 }
 
-/// Processor time of runs of `kind` over plain's, medians. It is counted in hundredths of a second: of a command that
-/// takes less than one, a ratio would mean nothing.
+/// Processor time of runs of `kind` over plain's, medians. It is counted in hundredths of a second:
+/// of a command that takes less than one, a ratio would mean nothing.
 pub fn processor_ratio(runs: &[RunReport], kind: Kind) -> Option<f64> {
     let used = |kind| median_of(runs, kind, |run| run.processor);
     quotient(used(kind), used(Kind::Plain).filter(|plain| *plain >= 0.01))

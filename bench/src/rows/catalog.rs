@@ -15,9 +15,9 @@ pub fn all() -> Vec<Row> {
     rows
 }
 
-/// Returns the rows with these names, in the order of the tables. `cold`, `ablation`, `futile`, `warm`, `cost`,
-/// `everyday`, and the storages of everyday rows (`everyday-slow`) name groups. No name at all means all rows but the
-/// everyday ones.
+/// Returns the rows with these names, in the order of the tables. `cold`, `ablation`, `futile`,
+/// `warm`, `cost`, `everyday`, and the storages of everyday rows (`everyday-slow`) name groups. No
+/// name at all means all rows but the everyday ones.
 pub fn select(names: &[String]) -> Result<Vec<Row>, Error> {
     let matches = |row: &Row, name: &str| match name {
         "everyday" => row.is_everyday(),

@@ -122,7 +122,8 @@ pub fn sleeper(child: bool, ground: &Ground<'_>) -> Result<Job> {
     Ok(Job { manner: Manner::Sleeping, gauge: Gauge::Told(awake), ..job })
 }
 
-/// `make -j2` of redis, with the C library's allocator, and without what it would print of this machine and time.
+/// `make -j2` of redis, with the C library's allocator, and without what it would print of this
+/// machine and time.
 pub fn build(ground: &Ground<'_>) -> Result<Job> {
     let root = ground.root;
     let dir = root.join("build");
@@ -144,8 +145,8 @@ pub fn build(ground: &Ground<'_>) -> Result<Job> {
 /// A server that writes nothing, and listens only where its benchmark is.
 pub fn redis(pipeline: u32, ground: &Ground<'_>) -> Result<Job> {
     let root = ground.root;
-    // The package with the benchmark has the server, too, under another name. The package `redis-server` would start
-    // it as a service of this machine.
+    // The package with the benchmark has the server, too, under another name. The package
+    // `redis-server` would start it as a service of this machine.
     let server = match (find_program("redis-server"), find_program("redis-check-rdb")) {
         (Some(server), _) => server,
         (None, Some(same)) => {

@@ -1,7 +1,8 @@
 //! Limits on what runahead costs: units, and how much more there may be of them under runahead.
 //!
-//! Invariant: limits are on medians of one run of the benchmark, plain against runahead (with everything in
-//! memory: of the figures; from storage: of the ratios of pairs); never on a figure alone.
+//! Invariant: limits are on medians of one run of the benchmark, plain against runahead (with
+//! everything in memory: of the figures; from storage: of the ratios of pairs); never on a figure
+//! alone.
 
 use serde::{Deserialize, Serialize};
 

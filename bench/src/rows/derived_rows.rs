@@ -1,6 +1,8 @@
-//! Rows that are made from others: on other storage, and with one mechanism of runahead's switched off.
+//! Rows that are made from others: on other storage, and with one mechanism of runahead's switched
+//! off.
 //!
-//! On rotating disks some do less than on the disk of the main rows, so that plain takes no more than about 100 s.
+//! On rotating disks some do less than on the disk of the main rows, so that plain takes no more
+//! than about 100 s.
 
 use crate::data::out_of_core::Kernel;
 use crate::rows::row::Row;
@@ -8,7 +10,8 @@ use crate::rows::storages::{FAST, Place, SPINDLE, SPINDLES, SPINDLES_3};
 
 /// Least ratio where there is little to gain: at most 2 % may be lost.
 const NO_LOSS: f64 = 0.98;
-/// Least ratio of computations on several spindles: 60 % less time than plain, which is the best that the papers have.
+/// Least ratio of computations on several spindles: 60 % less time than plain, which is the best
+/// that the papers have.
 const BEST: f64 = 2.5;
 
 /// Storage, row, target, description.

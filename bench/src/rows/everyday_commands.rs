@@ -1,8 +1,8 @@
 //! Everyday rows: commands that people wait for, with real packages.
 //!
 //! A whole Debian system lies on the storage (`scripts/everyday-root` makes it, with the files of
-//! `scripts/everyday-data.py` in `/data`); on the network share, as much of it as the image of a container has, with
-//! commands of its own.
+//! `scripts/everyday-data.py` in `/data`); on the network share, as much of it as the image of a
+//! container has, with commands of its own.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::rows::row::{Content, Row};
 use crate::rows::storages::{EVERYDAY, Medium, Place};
 
-/// Directory inside the system for runahead, its statistics and its records. [`Ground::out`] is mounted there.
+/// Directory inside the system for runahead, its statistics and its records. [`Ground::out`] is
+/// mounted there.
 pub const OURS: &str = "opt/runahead";
 
 /// Returns the everyday rows, in the order of the tables.

@@ -29,8 +29,8 @@ use crate::rows::storages::{APPS, DISK, LARGE, MEMORY, SHARE, SPINDLE};
 /// Slowdown with everything in memory, at most.
 const WARM: f64 = 1.15;
 
-/// Rows in columns: name, content, job, target or limits, description. The storage and the kind of row stand above
-/// each block.
+/// Rows in columns: name, content, job, target or limits, description. The storage and the kind of
+/// row stand above each block.
 macro_rules! rows {
     ($($place:ident $kind:ident { $($name:literal $content:expr, $job:expr, $limit:expr; $about:literal)* })*) => {
         vec![$($(Row::new($name, &$place, $content, $job, $about).$kind($limit),)*)*]

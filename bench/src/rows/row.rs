@@ -15,7 +15,8 @@ use crate::rows::storages::Place;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// Nothing of the storage under test. Without a cost, plain's time over runahead's is at least the target.
+    /// Nothing of the storage under test. Without a cost, plain's time over runahead's is at least
+    /// the target.
     Cold,
     /// All of it. Without a cost, runahead's time over plain's is at most the target.
     Warm,

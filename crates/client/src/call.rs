@@ -1,8 +1,9 @@
 //! The system call of both interfaces: `fadvise64(magic, what, a, b, c, 0)`.
 //!
-//! No descriptor is negative, so the kernel answers EBADF before it looks at the other arguments, and usual filters of system calls
-//! let advice on files pass. Under runahead the agent gets the program's calls before the kernel does, and knows the magic
-//! numbers. `errno` stays as it is: it belongs to the C library, which is not used.
+//! No descriptor is negative, so the kernel answers EBADF before it looks at the other arguments,
+//! and usual filters of system calls let advice on files pass. Under runahead the agent gets the
+//! program's calls before the kernel does, and knows the magic numbers. `errno` stays as it is: it
+//! belongs to the C library, which is not used.
 #![allow(unsafe_code)]
 
 /// Number of `fadvise64` on x86-64.
@@ -15,8 +16,8 @@ pub(crate) const FADVISE64: u64 = 221;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub(crate) unsafe fn make(magic: i32, what: u64, [a, b, c]: [u64; 3]) -> i64 {
     let result: i64;
-    // SAFETY: the kernel refuses advice on a negative descriptor before it looks at the other arguments; the caller
-    // answers for what runahead does.
+    // SAFETY: the kernel refuses advice on a negative descriptor before it looks at the other
+    // arguments; the caller answers for what runahead does.
     unsafe {
         core::arch::asm!(
             "syscall",

@@ -1,6 +1,7 @@
 //! Errors that bench and suites have in common.
 //!
-//! Invariant: the text of an error is one sentence that names what failed, on what, and the remedy if there is one.
+//! Invariant: the text of an error is one sentence that names what failed, on what, and the remedy
+//! if there is one.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -59,8 +59,8 @@ pub fn require_space(dir: &Path, need: u64) -> Result<(), Error> {
     Err(Error::NoSpace { path: dir.to_owned(), free_mib: free >> 20, need_mib: need >> 20 })
 }
 
-/// Returns the absolute path of the program `name` that is to be tested: `given`, or the one beside this program, or
-/// the one in `target/release`.
+/// Returns the absolute path of the program `name` that is to be tested: `given`, or the one beside
+/// this program, or the one in `target/release`.
 ///
 /// # Errors
 /// [`Error::NoSubject`].

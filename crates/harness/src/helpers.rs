@@ -6,7 +6,8 @@ use std::process::{Command, ExitStatus, Output};
 
 use crate::error::{Error, failed};
 
-/// Returns the path of a program in PATH, or in the system directories that an ordinary user's PATH may lack.
+/// Returns the path of a program in PATH, or in the system directories that an ordinary user's PATH
+/// may lack.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -1,7 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP end the program in order, with everything taken down.
 //!
-//! Invariant: a signal only sets a flag. Each wait and each long loop asks [`check`], and the error takes
-//! the ordinary way out, through every destructor.
+//! Invariant: a signal only sets a flag. Each wait and each long loop asks [`check`], and the error
+//! takes the ordinary way out, through every destructor.
 
 use std::sync::Arc;
 use std::sync::OnceLock;

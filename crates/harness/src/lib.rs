@@ -1,5 +1,6 @@
-//! Shared by `runahead-bench` and `runahead-suites`, which bring slow storage up, run programs on it, compare, and take
-//! everything down again after any end. The tests in `tests/` write their programs with it.
+//! Shared by `runahead-bench` and `runahead-suites`, which bring slow storage up, run programs on
+//! it, compare, and take everything down again after any end. The tests in `tests/` write their
+//! programs with it.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -53,8 +53,9 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// Breaks `text` between words so that no line has more than [`WIDTH`] columns; lines after the first begin with
-/// `indent`. Code between backticks is broken, too, where it has to be: each line then closes and opens its own.
+/// Breaks `text` between words so that no line has more than [`WIDTH`] columns; lines after the
+/// first begin with `indent`. Code between backticks is broken, too, where it has to be: each line
+/// then closes and opens its own.
 pub fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = vec![String::new()];
     let mut in_code = false;

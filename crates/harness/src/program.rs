@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 /// Writes `bytes` as a program: to `path`, with `mode`, by another process.
 ///
-/// A file that any process has open for writing cannot be executed (`ETXTBSY`, execve(2)). A process
-/// with threads that wrote it itself cannot be sure that none has: whatever another thread starts
-/// in the meantime holds a copy of the descriptor until its own exec.
+/// A file that any process has open for writing cannot be executed (`ETXTBSY`, execve(2)). A
+/// process with threads that wrote it itself cannot be sure that none has: whatever another thread
+/// starts in the meantime holds a copy of the descriptor until its own exec.
 ///
 /// # Errors
 /// What starting `sh` gives; or `sh` or `cat` ended with a status, and said why on standard error.

@@ -1,4 +1,5 @@
-//! Prints what a recorded run holds, an access a line: `cargo run -p runahead-history --example show -- FILE`.
+//! Prints what a recorded run holds, an access a line: `cargo run -p runahead-history --example
+//! show -- FILE`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

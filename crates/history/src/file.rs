@@ -1,8 +1,8 @@
 //! Recorded runs on disk.
 //!
-//! A file is written beside its place and then renamed: whoever reads it sees a whole one, an older one or
-//! none, also when two write at once. It is not synced: after a crash it may be damaged, which its
-//! checksum tells.
+//! A file is written beside its place and then renamed: whoever reads it sees a whole one, an older
+//! one or none, also when two write at once. It is not synced: after a crash it may be damaged,
+//! which its checksum tells.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -80,8 +80,8 @@ pub fn load(path: &Path) -> Result<Run, Error> {
     format::decode(&bytes).map_err(|error| Error::Format { path: path.to_owned(), error })
 }
 
-/// Where a run that is to be recorded in `path` will be written: absolute, and no link. Nothing but a
-/// regular file is to be replaced.
+/// Where a run that is to be recorded in `path` will be written: absolute, and no link. Nothing but
+/// a regular file is to be replaced.
 pub fn destination(path: &Path) -> Result<PathBuf, Error> {
     let whole = match path.canonicalize() {
         Ok(there) if there.is_file() => return Ok(there),

@@ -1,12 +1,13 @@
 //! Where in a recorded run a later one is, and whether it is the same at all.
 //!
 //! It is told what the later run does, in the order in which that happens there. The place is the
-//! median of the last accesses that were found in the record: processes that run side by side come in another
-//! order each time, and one access that comes much sooner than it did moves nothing. When more than
-//! half of what was done lately is not in the record, the run is another one, for good. A record begins where the
-//! recorded run came to wait, which need not be its beginning, so that what comes before [`FOUND`] accesses were found is
-//! judged only if that takes for ever. What was used of mappings is found in no run; by the few other
-//! accesses of a record that consists of that nothing is judged.
+//! median of the last accesses that were found in the record: processes that run side by side come
+//! in another order each time, and one access that comes much sooner than it did moves nothing.
+//! When more than half of what was done lately is not in the record, the run is another one, for
+//! good. A record begins where the recorded run came to wait, which need not be its beginning, so
+//! that what comes before [`FOUND`] accesses were found is judged only if that takes for ever. What
+//! was used of mappings is found in no run; by the few other accesses of a record that consists of
+//! that nothing is judged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -129,8 +130,8 @@ impl Follower {
         seen
     }
 
-    /// The later run has started a program. Short ones say nothing of what they do, so the place is at least
-    /// where the recorded run was when it had started as many.
+    /// The later run has started a program. Short ones say nothing of what they do, so the place is
+    /// at least where the recorded run was when it had started as many.
     pub fn started_program(&mut self) {
         if let Some(&before) = self.run.programs.get(self.programs) {
             self.place = self.place.max(before as usize);

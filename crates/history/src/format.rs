@@ -8,13 +8,12 @@
 //! | 4 | length of the text before it was compressed |
 //! | rest | the text, as one block of LZ4 |
 //!
-//! The text is a sequence of postcard values: [`Head`], its paths, its accesses, its programs, and which accesses
-//! were not made again. A path is what it
-//! shares with the one before it, and the rest; numbers of places and offsets are differences to
-//! those of the access before.
+//! The text is a sequence of postcard values: [`Head`], its paths, its accesses, its programs, and
+//! which accesses were not made again. A path is what it shares with the one before it, and the
+//! rest; numbers of places and offsets are differences to those of the access before.
 //!
-//! Files come from anywhere: nothing is allocated that the length of the input, or one of the bounds of
-//! this crate, does not account for, and every value is checked.
+//! Files come from anywhere: nothing is allocated that the length of the input, or one of the
+//! bounds of this crate, does not account for, and every value is checked.
 
 use std::hash::Hasher;
 
@@ -31,7 +30,8 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"runahist";
 /// Of the layout; files of others but the one before it are refused.
 pub const VERSION: u32 = 4;
-/// The one before it, in which nothing was [`What::Touched`]. (No flipped bit makes one of the other.)
+/// The one before it, in which nothing was [`What::Touched`]. (No flipped bit makes one of the
+/// other.)
 const VERSION_BEFORE: u32 = 2;
 /// Longest file, in bytes.
 pub const FILE_MAX: usize = 64 << 20;

@@ -75,8 +75,8 @@ pub enum What {
 }
 
 impl What {
-    /// As a hint has it, with the flags that matter. `None`: it is no access, or no file can have such a
-    /// range.
+    /// As a hint has it, with the flags that matter. `None`: it is no access, or no file can have
+    /// such a range.
     pub fn of_hint(kind: HintKind, flags: u32, offset: u64, length: u64) -> Option<Self> {
         Some(match kind {
             HintKind::Lookup if flags & NO_FOLLOW != 0 => What::LookNoFollow,
@@ -166,10 +166,11 @@ pub struct Run {
     pub places: Vec<Place>,
     /// In the order in which they were made.
     pub accesses: Vec<Access>,
-    /// How many accesses had been made before each program that was started, in order; never less than
-    /// before the one before it, nor more than there are.
+    /// How many accesses had been made before each program that was started, in order; never less
+    /// than before the one before it, nor more than there are.
     pub programs: Vec<u32>,
-    /// Accesses that later runs have not made: index of each, ascending, and how many runs in a row.
+    /// Accesses that later runs have not made: index of each, ascending, and how many runs in a
+    /// row.
     pub unused: Vec<(u32, u8)>,
     /// What was run, for people.
     pub origin: Origin,
@@ -178,7 +179,8 @@ pub struct Run {
 /// What a record is of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// The command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record that is of more than one.
+    /// The command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record that is of more than
+    /// one.
     pub line: Vec<Vec<u8>>,
     /// The working directory.
     pub directory: Vec<u8>,

@@ -1,10 +1,11 @@
 //! What a later run changes in the record of earlier ones.
 //!
-//! The later run's accesses come first, in its order. What only the record has is kept where it was among
-//! them: a run tells nothing of what it found in memory before it waited for the first time, nor do processes
-//! that never wait, so that what is not told may well have been used. It is taken to be *unused* only where
-//! the run has told most of what lies around it in the record; what [`PATIENCE`] runs in a row did not use is
-//! dropped. (Dropped wrongly, it is waited for once, told, and there again.)
+//! The later run's accesses come first, in its order. What only the record has is kept where it was
+//! among them: a run tells nothing of what it found in memory before it waited for the first time,
+//! nor do processes that never wait, so that what is not told may well have been used. It is taken
+//! to be *unused* only where the run has told most of what lies around it in the record; what
+//! [`PATIENCE`] runs in a row did not use is dropped. (Dropped wrongly, it is waited for once,
+//! told, and there again.)
 //!
 //! Invariant: what is in the result was in the record or in the later run.
 
@@ -62,8 +63,8 @@ impl<'a> Made<'a> {
     }
 }
 
-/// `known`, brought up to date by a `later` run. One that is not `whole` (it was killed) says nothing of what it
-/// did not do.
+/// `known`, brought up to date by a `later` run. One that is not `whole` (it was killed) says
+/// nothing of what it did not do.
 pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     let made = Made::by(later);
     let found: Vec<Option<u32>> =
@@ -162,8 +163,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether nothing is gained by writing `merged` in the place of `known`: all but one access in [`SAME_PARTS`]
-/// are the same, and so is what is not used.
+/// Whether nothing is gained by writing `merged` in the place of `known`: all but one access in
+/// [`SAME_PARTS`] are the same, and so is what is not used.
 pub fn is_much_like(known: &Run, merged: &Run) -> bool {
     let all = |run: &Run| -> HashSet<(Vec<u8>, What)> {
         run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()

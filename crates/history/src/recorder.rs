@@ -1,9 +1,9 @@
 //! Collects the accesses of a run, each once, in the order in which they were made first.
 //!
-//! Whoever tells of them may repeat himself. Bytes of a file that were seen before are left out, and what
-//! follows at once on what was read of the same file extends that. A mapping is taken for what was used of it, if that
-//! was told, and otherwise for all of it. Bounded: what exceeds the bounds
-//! of a [`Run`] is counted and left out.
+//! Whoever tells of them may repeat himself. Bytes of a file that were seen before are left out,
+//! and what follows at once on what was read of the same file extends that. A mapping is taken for
+//! what was used of it, if that was told, and otherwise for all of it. Bounded: what exceeds the
+//! bounds of a [`Run`] is counted and left out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,16 +1,18 @@
 //! What is kept automatically: recorded runs, in the user's state directory.
 //!
-//! There are three of each run, from the particular to the general ([`Keys`]): of the command as it was given; of its
-//! program in that directory; and of its program. What is found first is replayed, so that a
-//! command with other arguments still begins with what all runs of its program read.
+//! There are three of each run, from the particular to the general ([`Keys`]): of the command as it
+//! was given; of its program in that directory; and of its program. What is found first is
+//! replayed, so that a command with other arguments still begins with what all runs of its program
+//! read.
 //!
-//! The name of a file is its key. Files are private to the user. They are replaced by
-//! renaming, so of two runs of a command at once the one that ends last is remembered; no lock is needed.
+//! The name of a file is its key. Files are private to the user. They are replaced by renaming, so
+//! of two runs of a command at once the one that ends last is remembered; no lock is needed.
 //! Bounded: a file may have [`COMMAND_MAX`] bytes, all together [`TOTAL_MAX`]; those that were not
 //! used for longest go first.
 //!
-//! Nothing is made there before there is something to be kept. Two files besides are the user's will: [`DISABLED`], with
-//! which nothing is learned, and [`EXCLUDED`], a list of directories of which nothing is recorded.
+//! Nothing is made there before there is something to be kept. Two files besides are the user's
+//! will: [`DISABLED`], with which nothing is learned, and [`EXCLUDED`], a list of directories of
+//! which nothing is recorded.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -40,8 +42,8 @@ pub const DISABLED: &str = "disabled";
 /// Directories of which nothing is recorded: absolute paths, each ended by NUL.
 pub const EXCLUDED: &str = "excluded";
 
-/// File systems whose storage serves one request at a time, as it was measured last: a number a line
-/// ([`Store::sole`]).
+/// File systems whose storage serves one request at a time, as it was measured last: a number a
+/// line ([`Store::sole`]).
 pub const SOLE: &str = "sole";
 /// So many of them are remembered.
 const SOLE_MAX: usize = 64;
@@ -115,7 +117,8 @@ pub struct Kept {
 }
 
 impl Store {
-    /// The directory of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which may not be there yet.
+    /// The directory of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which
+    /// may not be there yet.
     pub fn of_user() -> Result<Self, Error> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = variable("XDG_STATE_HOME")
@@ -232,7 +235,8 @@ impl Store {
         list.lines().take(SOLE_MAX).filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
     }
 
-    /// What was found of file systems: those that are new come last, and those that are not any more go.
+    /// What was found of file systems: those that are new come last, and those that are not any
+    /// more go.
     pub fn note_sole(&self, found: &[(u64, bool)]) -> Result<(), Error> {
         let before = self.sole();
         let mut all = before.clone();

@@ -1,5 +1,5 @@
-//! How the command ends, and what is to be done until then: signals are passed on, and the first process of a
-//! container collects orphans.
+//! How the command ends, and what is to be done until then: signals are passed on, and the first
+//! process of a container collects orphans.
 
 use std::os::fd::AsFd;
 
@@ -22,8 +22,8 @@ pub(crate) fn has_ended(command: Pid) -> bool {
     look_at(libc::P_PID, command).is_some()
 }
 
-/// Waits for the command, and for it alone: a wait for any child would take away what the threads of the control socket, who
-/// trace the command when it execs, are waiting for.
+/// Waits for the command, and for it alone: a wait for any child would take away what the threads
+/// of the control socket, who trace the command when it execs, are waiting for.
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;
     let passing = Passing::to(command);

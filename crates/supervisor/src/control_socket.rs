@@ -1,13 +1,13 @@
 //! Where the processes of a session ask for something (`abi::socket`).
 //!
-//! Every connection has a thread that waits for it, and serves it to the end: who traces
-//! a process must be the one to wait for it, and an exec can take as long as the storage that the
-//! program comes from. So there is always one thread more than are busy, up to a limit; the last one does
+//! Every connection has a thread that waits for it, and serves it to the end: who traces a process
+//! must be the one to wait for it, and an exec can take as long as the storage that the program
+//! comes from. So there is always one thread more than are busy, up to a limit; the last one does
 //! nothing that takes long.
 //!
-//! Only processes of our own user are served that know the session's token, which is in the memory of its
-//! programs. An address can be read in /proc/net/unix by anybody, and one whose own reads Landlock restricts
-//! would have us read for it.
+//! Only processes of our own user are served that know the session's token, which is in the memory
+//! of its programs. An address can be read in /proc/net/unix by anybody, and one whose own reads
+//! Landlock restricts would have us read for it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -50,7 +50,8 @@ const SERVERS_MAX: usize = 64;
 const BACKLOG: i32 = 128;
 /// How long somebody who has connected may take to say what he wants.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long somebody who has been answered may take to ask for more; it may have to look for a file.
+/// How long somebody who has been answered may take to ask for more; it may have to look for a
+/// file.
 const MORE_PATIENCE: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 128 * 1024;
 
@@ -71,8 +72,8 @@ pub struct ControlSocket {
     pub followed: AtomicUsize,
 }
 
-/// An address that nobody can guess, so that nobody else is there: in the abstract name space, which
-/// needs no file system and ends with its owner.
+/// An address that nobody can guess, so that nobody else is there: in the abstract name space,
+/// which needs no file system and ends with its owner.
 pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
     let mut name = [0u8; runahead_abi::agent_config::SOCKET_BYTES];
     let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
@@ -108,7 +109,8 @@ pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 impl ControlSocket {
-    /// Opens the control socket: `listener` is [`open`]ed, for those who know the token; `file` holds the agent.
+    /// Opens the control socket: `listener` is [`open`]ed, for those who know the token; `file`
+    /// holds the agent.
     pub fn new(
         (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
         members: Arc<Members>,
@@ -181,7 +183,8 @@ impl ControlSocket {
 
     /// The last one keeps nobody waiting who comes meanwhile.
     fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
-        // Not rustix's, for which nobody may have the number 0: who is in another name space of processes has it.
+        // Not rustix's, for which nobody may have the number 0: who is in another name space of
+        // processes has it.
         let peer = getsockopt(client, PeerCredentials)
             .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
         if peer.uid() != geteuid().as_raw() {
@@ -349,8 +352,8 @@ struct Request {
     called: Option<ProgramKey>,
 }
 
-/// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for which there
-/// is no room.)
+/// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for
+/// which there is no room.)
 fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

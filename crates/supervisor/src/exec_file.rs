@@ -1,7 +1,7 @@
 //! What a file is that a process is about to execute.
 //!
-//! The process cannot look itself: it would lose its locks on the file (fcntl(2)). It hands over a place of it
-//! (`O_PATH`), and is told nothing that it could not read.
+//! The process cannot look itself: it would lose its locks on the file (fcntl(2)). It hands over a
+//! place of it (`O_PATH`), and is told nothing that it could not read.
 
 use std::fs::File;
 use std::io::IoSliceMut;

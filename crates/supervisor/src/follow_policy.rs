@@ -1,16 +1,19 @@
-//! Which programs need not be followed for a while (`abi::unwatched`): those that were started often of late, and were
-//! followed for nothing each time.
+//! Which programs need not be followed for a while (`abi::unwatched`): those that were started
+//! often of late, and were followed for nothing each time.
 //!
-//! A start is worth it that gains more than it costs to follow it ([`COST`]), or waits so long that a later run may
-//! gain. Whoever never joins has not waited, and is judged when it is found to have ended; whoever joins, by what its
-//! memory tells in the end ([`is_worth`]). While one of them is at work, the others are followed.
+//! A start is worth it that gains more than it costs to follow it ([`COST`]), or waits so long that
+//! a later run may gain. Whoever never joins has not waited, and is judged when it is found to have
+//! ended; whoever joins, by what its memory tells in the end ([`is_worth`]). While one of them is
+//! at work, the others are followed.
 //!
-//! A program that starts nothing is told by its file. One that starts others (a shell, `git`) takes all of them along,
-//! and is a hundred programs in one: it is told by its file and what it is called to do ([`ProgramKey::called`]).
+//! A program that starts nothing is told by its file. One that starts others (a shell, `git`) takes
+//! all of them along, and is a hundred programs in one: it is told by its file and what it is
+//! called to do ([`ProgramKey::called`]).
 //!
-//! What speaks for a program is never older than [`RECENT`], and holds for [`SPELL`]; then one of its starts is followed
-//! again. So whoever starts a program now and then (at a shell's prompt, say) has it followed each time, and a loop whose
-//! programs come to data that is not in memory is noticed after a second at most.
+//! What speaks for a program is never older than [`RECENT`], and holds for [`SPELL`]; then one of
+//! its starts is followed again. So whoever starts a program now and then (at a shell's prompt,
+//! say) has it followed each time, and a loop whose programs come to data that is not in memory is
+//! noticed after a second at most.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,11 +28,13 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the one before.
+/// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the
+/// one before.
 const OFTEN: u32 = 3;
 /// See the module's text. Longer than any spell, or no second one would ever follow.
 const RECENT: Duration = Duration::from_secs(2);
-/// See the module's text: the first, and as it grows with each start that is followed in between, the longest.
+/// See the module's text: the first, and as it grows with each start that is followed in between,
+/// the longest.
 const SPELL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 /// Whoever is there after so long lasts, and might come to wait.
 const BRIEF: Duration = Duration::from_millis(100);
@@ -46,7 +51,8 @@ const PROGRAMS_MAX: usize = 1024;
 struct Known {
     /// It executes others, of which nothing is known when it starts.
     starts_others: bool,
-    /// Starts that were followed for nothing, with none in between that was worth it, nor a longer pause than [`RECENT`].
+    /// Starts that were followed for nothing, with none in between that was worth it, nor a longer
+    /// pause than [`RECENT`].
     idle: u32,
     /// Those that have neither joined nor been judged yet.
     open: Vec<(Pid, Instant)>,
@@ -100,8 +106,8 @@ impl Known {
     }
 }
 
-/// Whether a process that has joined and ended, and `waited` so long, was followed for good reason, where a request takes
-/// `service`.
+/// Whether a process that has joined and ended, and `waited` so long, was followed for good reason,
+/// where a request takes `service`.
 pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Duration>) -> bool {
     let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
     // Whatever the process says.
@@ -126,8 +132,8 @@ impl Unwatched {
         Unwatched { waits, known: (!follow_all).then(Mutex::default) }
     }
 
-    /// The program at `place` (`O_PATH`) is about to be followed, into which `process` turns itself; what was to be executed, and how, is
-    /// `called`.
+    /// The program at `place` (`O_PATH`) is about to be followed, into which `process` turns
+    /// itself; what was to be executed, and how, is `called`.
     pub fn executes(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
         if self.known.is_none() {
             return;
@@ -145,7 +151,8 @@ impl Unwatched {
         }
     }
 
-    /// `process` joins: the program that it executes, if that is known. It is to be told when that [`ended`](Self::ended).
+    /// `process` joins: the program that it executes, if that is known. It is to be told when that
+    /// [`ended`](Self::ended).
     pub(crate) fn joins(&self, process: Pid) -> Option<ProgramKey> {
         let mut all = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().find_map(|(program, known)| {
@@ -216,7 +223,8 @@ mod tests {
             self.1.called(first, b"")
         }
 
-        /// Starts it often, called in this way; whether it, or what is called so, is then left unwatched.
+        /// Starts it often, called in this way; whether it, or what is called so, is then left
+        /// unwatched.
         fn often(&self, unwatched: &Unwatched, first: &[u8]) -> bool {
             let called = self.called(first);
             (0..=OFTEN).for_each(|_| unwatched.executes(getpid(), &self.0, Some(called)));

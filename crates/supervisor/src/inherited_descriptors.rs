@@ -21,8 +21,9 @@ pub fn open_now() -> Vec<libc::c_int> {
     open.into_iter().filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1).collect()
 }
 
-/// A descriptor of ours under a number that is not one of the three standard ones, which are given to something else
-/// when they are given up: it gets one of them where the caller was started without.
+/// A descriptor of ours under a number that is not one of the three standard ones, which are given
+/// to something else when they are given up: it gets one of them where the caller was started
+/// without.
 pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
     if fd.as_raw_fd() > libc::STDERR_FILENO {
         return Ok(fd);
@@ -30,8 +31,8 @@ pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
     fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)
 }
 
-/// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes what was
-/// [open before](open_now).
+/// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes
+/// what was [open before](open_now).
 pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
     for &fd in inherited.iter().filter(|&&fd| fd > libc::STDERR_FILENO) {
         close_range(fd, fd);
@@ -39,8 +40,8 @@ pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
     give_up_standard(speak);
 }
 
-/// Closes everything that is open but `ours`: the caller has no use for it any more. Standard input and
-/// output become a pipe with neither data nor reader (needing no file, it keeps no file system
+/// Closes everything that is open but `ours`: the caller has no use for it any more. Standard input
+/// and output become a pipe with neither data nor reader (needing no file, it keeps no file system
 /// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
 /// standard error then has to wait for the end of this process as well.
 pub fn give_up(speak: bool, ours: &[libc::c_int]) {

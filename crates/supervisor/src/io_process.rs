@@ -1,13 +1,15 @@
 //! The process beside this one, in which all is done that may wait for storage.
 //!
-//! A server that does not answer holds the thread that asked it in the kernel, where not even SIGKILL reaches it,
-//! and with the thread its process: it has ended only when its last thread has. So the process that somebody waits for has no
-//! such threads. They belong to another one, which shares its memory and its descriptors (clone(2), `CLONE_VM`
-//! and `CLONE_FILES`): to the code it is as if they were threads of one process, and locks, channels and
-//! descriptors are common to both. It dies with this one. Where it cannot at once, nobody waits for it.
+//! A server that does not answer holds the thread that asked it in the kernel, where not even
+//! SIGKILL reaches it, and with the thread its process: it has ended only when its last thread has.
+//! So the process that somebody waits for has no such threads. They belong to another one, which
+//! shares its memory and its descriptors (clone(2), `CLONE_VM` and `CLONE_FILES`): to the code it
+//! is as if they were threads of one process, and locks, channels and descriptors are common to
+//! both. It dies with this one. Where it cannot at once, nobody waits for it.
 //!
-//! What is a matter of the process stays here: the command is this one's child, is traced and told signals by it, and its
-//! shadows watch over this one's life. They watch over the other's, too, as it keeps them within bounds.
+//! What is a matter of the process stays here: the command is this one's child, is traced and told
+//! signals by it, and its shadows watch over this one's life. They watch over the other's, too, as
+//! it keeps them within bounds.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -85,7 +87,8 @@ impl Beside {
         let _ = write(bell, &1u64.to_ne_bytes());
     }
 
-    /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what else there is.
+    /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what
+    /// else there is.
     pub(crate) fn lead(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
         match &self.bell {
             Some(_) => self.post(work),
@@ -94,7 +97,8 @@ impl Beside {
         }
     }
 
-    /// Has `job` done as [`Self::post`] does, and waits for its result. None: there is nobody who could do it.
+    /// Has `job` done as [`Self::post`] does, and waits for its result. None: there is nobody who
+    /// could do it.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -148,8 +152,8 @@ impl Beside {
             let _ = read(bell, &mut [0; size_of::<u64>()]);
         }
         loop {
-            // Not in the condition of the loop: the lock would be held meanwhile. One job never returns, and comes here
-            // for the others.
+            // Not in the condition of the loop: the lock would be held meanwhile. One job never
+            // returns, and comes here for the others.
             let job = self.jobs().pop_front();
             match job {
                 Some(job) => job(),
@@ -169,8 +173,9 @@ struct First {
     tell: Sender<Result<(), Errno>>,
 }
 
-/// The thread that has the process for a child. From the call on its thread-local memory is that of the other's first
-/// thread, for which the C library has none: it must not touch it any more, nor return.
+/// The thread that has the process for a child. From the call on its thread-local memory is that of
+/// the other's first thread, for which the C library has none: it must not touch it any more, nor
+/// return.
 fn keep(first: First) {
     signal_blocking::block_all();
     let tell = first.tell.clone();
@@ -179,8 +184,8 @@ fn keep(first: First) {
     std::mem::forget(stack);
     let first = Box::into_raw(Box::new(first));
     let shared = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS;
-    // SAFETY: the stack is the child's for good, aligned as it has to be; `lead` takes what it is given; and this
-    // thread leaves to it what it shares with no other thread.
+    // SAFETY: the stack is the child's for good, aligned as it has to be; `lead` takes what it is
+    // given; and this thread leaves to it what it shares with no other thread.
     let child = unsafe { libc::clone(lead, top.cast(), shared, first.cast()) };
     if child < 0 {
         // SAFETY: nobody took it.
@@ -262,8 +267,8 @@ pub(crate) fn go_on() {
     }
 }
 
-/// Ends it, and waits a moment for that. Its threads may hold locks, that of the memory allocator among them: the
-/// caller must have nothing left to do but to end.
+/// Ends it, and waits a moment for that. Its threads may hold locks, that of the memory allocator
+/// among them: the caller must have nothing left to do but to end.
 pub fn end() {
     let Some(process) = number() else { return };
     if let Some(process) = Pid::from_raw(process) {

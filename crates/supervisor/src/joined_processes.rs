@@ -1,4 +1,5 @@
-//! The processes that have joined: each has stalled, and has a dispatcher of its own while it lives.
+//! The processes that have joined: each has stalled, and has a dispatcher of its own while it
+//! lives.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -31,8 +32,8 @@ use runahead_admission::mount_table;
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
-/// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open any more, and at
-/// the end of the session.
+/// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open
+/// any more, and at the end of the session.
 pub const LET_GO: Duration = Duration::from_millis(LET_GO_MS as u64);
 const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
@@ -163,8 +164,8 @@ impl Members {
         self.common.unwatched.executes(process, place, called);
     }
 
-    /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it is read with all that
-    /// it needs, if the process has the rights that we have.
+    /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it
+    /// is read with all that it needs, if the process has the rights that we have.
     pub(crate) fn bring_in(&self, place: &OwnedFd, process: Pid) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
         let may_read = Watch::new(process).and_then(|rights| rights.compare());
@@ -182,8 +183,8 @@ impl Members {
         self.common.history.iter().for_each(|history| history.started_program());
     }
 
-    /// Watches for the end of members, and over the room that there is for tasks, for good. In the process beside
-    /// this one it goes on doing what else there is to do.
+    /// Watches for the end of members, and over the room that there is for tasks, for good. In the
+    /// process beside this one it goes on doing what else there is to do.
     pub fn watch(&self) {
         let mut events = [MaybeUninit::uninit(); 16];
         if let Some(bell) = self.common.beside.bell() {
@@ -251,8 +252,8 @@ impl Members {
         waiting.iter().for_each(|shared| shared.control.waits_no_longer());
     }
 
-    /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a moment until all that
-    /// was open is closed.
+    /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a
+    /// moment until all that was open is closed.
     pub fn stop(&self) {
         if !self.stopped.swap(true, SeqCst) {
             self.common.admission.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");

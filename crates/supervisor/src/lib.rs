@@ -1,5 +1,5 @@
-//! The host of a session: a command and its descendants, and the account of it all. (What becomes of their hints:
-//! [`runahead_admission`].)
+//! The host of a session: a command and its descendants, and the account of it all. (What becomes
+//! of their hints: [`runahead_admission`].)
 //!
 //! | module | what it does |
 //! |---|---|

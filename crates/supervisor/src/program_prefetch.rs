@@ -1,9 +1,10 @@
 //! Programs that are not in memory are brought in while they start.
 //!
-//! Of the file of one that has been executed only the head is in memory for sure; its code, and the libraries, are
-//! mapped and would be waited for page by page, which nothing can intercept. So it is read with all that it needs as
-//! soon as somebody is about to execute it: the command itself, which nobody hints, and whatever a process asks to have
-//! followed (`abi::socket`). That process need not have joined.
+//! Of the file of one that has been executed only the head is in memory for sure; its code, and the
+//! libraries, are mapped and would be waited for page by page, which nothing can intercept. So it
+//! is read with all that it needs as soon as somebody is about to execute it: the command itself,
+//! which nobody hints, and whatever a process asks to have followed (`abi::socket`). That process
+//! need not have joined.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -50,8 +51,9 @@ fn is_mostly_absent(file: &File) -> bool {
 pub struct Programs(Mutex<Option<Client>>);
 
 impl Programs {
-    /// Has all that executing `path` reads, which lies on `device`, brought into memory, until [`Programs::give_up`]:
-    /// unless that serves one request at a time ([`runahead_admission::single_spindle`]). Where what may wait is done (`beside`).
+    /// Has all that executing `path` reads, which lies on `device`, brought into memory, until
+    /// [`Programs::give_up`]: unless that serves one request at a time
+    /// ([`runahead_admission::single_spindle`]). Where what may wait is done (`beside`).
     pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
         if prefetcher.is_sole(device) {
             return;

@@ -1,7 +1,8 @@
 //! Limits of resources under which a program had better be left alone.
 //!
-//! What the agent and its shadows take counts against the program's own limits. That is nothing where
-//! a limit is generous. Where it is there to be met, the program would meet it sooner than without us.
+//! What the agent and its shadows take counts against the program's own limits. That is nothing
+//! where a limit is generous. Where it is there to be met, the program would meet it sooner than
+//! without us.
 
 use nix::libc;
 use rustix::process::{Pid, getuid};
@@ -31,7 +32,8 @@ pub fn too_narrow(process: Option<Pid>) -> Option<String> {
     too_few_processes(process)
 }
 
-/// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even ours may be one too many.
+/// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even
+/// ours may be one too many.
 pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
     let pid = Pid::as_raw(process);
     let number = processes(pid).filter(|&soft| soft < PROCESSES)?;

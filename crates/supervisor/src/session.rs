@@ -93,8 +93,9 @@ fn run_held(
     if let Some(why) = &native {
         warn(why);
     }
-    // It may be on this processor, where the kernel has woken it, and mostly is on a virtual machine whose others are asleep: it
-    // goes first. What has ended by then needs nothing of what follows.
+    // It may be on this processor, where the kernel has woken it, and mostly is on a virtual
+    // machine whose others are asleep: it goes first. What has ended by then needs nothing of what
+    // follows.
     std::thread::yield_now();
     let is_over = launched.ended.is_some() || command_exit::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {

@@ -62,8 +62,8 @@ pub struct Faults {
     pub no_sandbox: bool,
     /// The agent panics at this access of the target; 0 is never.
     pub panic_at: u64,
-    /// Shadows are made from the first stall on, and kept for two seconds when they have done all that
-    /// they can, to be looked at.
+    /// Shadows are made from the first stall on, and kept for two seconds when they have done all
+    /// that they can, to be looked at.
     pub keep_shadows: bool,
     /// Runners hint nothing but rubbish: a file of that name in the working directory.
     pub plant_rubbish: bool,
@@ -73,7 +73,8 @@ pub struct Faults {
     pub logged: bool,
     /// Processes have no shadows, and calls do as the program asks (the agent's `tried.rs`).
     pub tried: bool,
-    /// Processes speculate after calls that a generator with this seed picks (the agent's `speculation`).
+    /// Processes speculate after calls that a generator with this seed picks (the agent's
+    /// `speculation`).
     pub speculated: Option<u64>,
     /// With `speculated`: rollbacks leave memory as it is.
     pub speculated_wrongly: bool,

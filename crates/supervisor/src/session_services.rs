@@ -52,8 +52,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much, `speculates` says whether
-    /// their programs may, and they are of that try.
+    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as
+    /// much, `speculates` says whether their programs may, and they are of that try.
     pub(crate) fn new(
         file: &OwnedFd,
         clock: &Clock,
@@ -126,8 +126,8 @@ impl Prepared {
         Ok(Prepared { layout, listener, token, waits, prefetcher, without, has_servers, beside })
     }
 
-    /// Where what may wait is done. To make that process takes some 0.4 ms, which a command that starts need not wait for
-    /// either.
+    /// Where what may wait is done. To make that process takes some 0.4 ms, which a command that
+    /// starts need not wait for either.
     pub(crate) fn beside(&mut self) -> Result<Arc<Beside>, Errno> {
         if let Some(beside) = &self.beside {
             return Ok(beside.clone());
@@ -139,8 +139,8 @@ impl Prepared {
         Ok(self.beside.insert(beside).clone())
     }
 
-    /// The prefetcher, without threads yet. When it is first asked for it takes some hundred microseconds to see
-    /// how large it may be, which a command that starts need not wait for.
+    /// The prefetcher, without threads yet. When it is first asked for it takes some hundred
+    /// microseconds to see how large it may be, which a command that starts need not wait for.
     pub(crate) fn prefetcher(&mut self) -> Arc<Prefetcher> {
         let prefetcher = self.prefetcher.get_or_insert_with(|| {
             let heard = self.waits.clone();
@@ -261,8 +261,8 @@ impl Engine {
 
 impl Started {
     /// The threads are not waited for: they hold nothing that outlives this process, which is about
-    /// to end, and some may be in reads that nobody needs any more. None: those of the process beside this one are
-    /// gone already.
+    /// to end, and some may be in reads that nobody needs any more. None: those of the process
+    /// beside this one are gone already.
     pub(crate) fn stop(self) -> Option<Stopped> {
         let Started { common, members, socket } = self;
         let beside = common.beside.clone();

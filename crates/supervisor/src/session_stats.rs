@@ -53,7 +53,8 @@ pub struct Speculations {
     pub refused: u64,
     /// How often a process came to depend on another's.
     pub depended: u64,
-    /// Of those begun: where userfaultfd(2) is refused, and memory is copied before the first store.
+    /// Of those begun: where userfaultfd(2) is refused, and memory is copied before the first
+    /// store.
     pub by_write_faults: u64,
 }
 
@@ -116,7 +117,8 @@ pub struct Stats {
     pub stalled_faults: u64,
     /// Times a shadow was made a copy of the target, and what that took of the target's time.
     pub syncs: Timed,
-    /// Of these, those that left the target's large memory to be fetched as it is touched, in place of a fork of all of it.
+    /// Of these, those that left the target's large memory to be fetched as it is touched, in place
+    /// of a fork of all of it.
     pub syncs_mirrored: u64,
     /// Runs of shadows, repetitions included.
     pub runs: u64,

@@ -5,9 +5,10 @@
 //! could write, create, remove or execute. Together they leave reading regular files, directories
 //! and private memory.
 //!
-//! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and seccomp does not see
-//! the flags of openat2(2), which lie in memory. There it allows openat2 with one of the few ways of opening that the agent
-//! has put into a page which can only be read ([`OPENINGS`]), and nothing that would change what is in that page.
+//! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and
+//! seccomp does not see the flags of openat2(2), which lie in memory. There it allows openat2 with
+//! one of the few ways of opening that the agent has put into a page which can only be read
+//! ([`OPENINGS`]), and nothing that would change what is in that page.
 //!
 //! Invariant: no call below can change anything outside the process, whatever its arguments.
 
@@ -111,7 +112,8 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         (libc::SYS_prctl, 0, Op::Eq, libc::PR_SET_PDEATHSIG as u64),
         // Asking for a limit, not setting one.
         (libc::SYS_prlimit64, 2, Op::Eq, 0),
-        // A plain process, known by a pidfd; runners lose this again, and what one can do with that.
+        // A plain process, known by a pidfd; runners lose this again, and what one can do with
+        // that.
         (libc::SYS_clone, 0, Op::Eq, libc::CLONE_PIDFD as u64),
         (libc::SYS_pidfd_send_signal, 1, Op::Eq, libc::SIGKILL as u64),
     ];
@@ -163,8 +165,9 @@ fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
 /// The first Landlock that denies truncation (Linux 6.2).
 const DENIES_TRUNCATION: i32 = 3;
 
-/// How a shadow opens files and keeps its memory: (call, conditions). With `openings`, what is said of a way of opening lies in
-/// [`OPENINGS`], and nothing that begins below its end is mapped, unmapped, protected or moved.
+/// How a shadow opens files and keeps its memory: (call, conditions). With `openings`, what is said
+/// of a way of opening lies in [`OPENINGS`], and nothing that begins below its end is mapped,
+/// unmapped, protected or moved.
 fn opening(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     const FIXED: u64 = libc::MAP_FIXED as u64;
     let private = |mask| (3, Op::MaskedEq(mask), libc::MAP_PRIVATE as u64);
@@ -308,7 +311,8 @@ mod tests {
         assert!(runner.len() <= RUNNER_FILTER_MAX, "{}", runner.len());
     }
 
-    /// What `program` says of a call, as the kernel would (a classic BPF machine over `struct seccomp_data`, seccomp(2)).
+    /// What `program` says of a call, as the kernel would (a classic BPF machine over `struct
+    /// seccomp_data`, seccomp(2)).
     fn allows(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> bool {
         const LOAD: u16 = 0x20;
         const AND: u16 = 0x54;

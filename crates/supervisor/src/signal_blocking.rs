@@ -1,4 +1,5 @@
-//! Our own signals: while a command runs they wait, for they are meant for it ([`crate::signal_forwarding`]).
+//! Our own signals: while a command runs they wait, for they are meant for it
+//! ([`crate::signal_forwarding`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -25,7 +26,8 @@ pub(crate) fn set_mask(mask: Mask) -> Mask {
     old
 }
 
-/// From now on signals wait, in this thread and those that it starts. No effect when they do already.
+/// From now on signals wait, in this thread and those that it starts. No effect when they do
+/// already.
 pub fn hold() {
     if !HELD.swap(true, Relaxed) {
         INHERITED.store(set_mask(ALL), Relaxed);
@@ -49,8 +51,8 @@ pub fn block_all() {
     set_mask(ALL);
 }
 
-/// Where files may not grow, a write of ours (shared memory, a report) is to fail and not to end us. The
-/// command must have been forked before.
+/// Where files may not grow, a write of ours (shared memory, a report) is to fail and not to end
+/// us. The command must have been forked before.
 pub fn ignore_file_limit() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: installs no handler.

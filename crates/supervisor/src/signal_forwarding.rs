@@ -1,14 +1,15 @@
 //! Signals that reach us instead of the command are passed on to it.
 //!
-//! Whoever knows our number only means the command: what is sent to us is passed on to it, once. All
-//! signals are blocked from our first moment until the command has ended ([`crate::signal_blocking`]), and taken by the thread
-//! that waits for it, so that none is lost before there is somebody to pass it to. Afterwards they are ours.
+//! Whoever knows our number only means the command: what is sent to us is passed on to it, once.
+//! All signals are blocked from our first moment until the command has ended
+//! ([`crate::signal_blocking`]), and taken by the thread that waits for it, so that none is lost
+//! before there is somebody to pass it to. Afterwards they are ours.
 //!
-//! What the terminal sends goes to the whole process group, which the command is in as well; so does what a
-//! process of the command sends to its group, or to all. Neither is passed on: it has been there.
-//! A signal that somebody else sends to the whole group (`kill -TERM -GROUP`, or a shell's `kill %1`)
-//! reaches the command twice: nothing in it tells the group from us alone. Not passing on would lose those
-//! sent to us alone, which is worse.
+//! What the terminal sends goes to the whole process group, which the command is in as well; so
+//! does what a process of the command sends to its group, or to all. Neither is passed on: it has
+//! been there. A signal that somebody else sends to the whole group (`kill -TERM -GROUP`, or a
+//! shell's `kill %1`) reaches the command twice: nothing in it tells the group from us alone. Not
+//! passing on would lose those sent to us alone, which is worse.
 //!
 //! When a signal stops the command that has come to us, too, we stop as well, for the shell
 //! to see; we go on when we are told to, and so does the command.
@@ -41,8 +42,8 @@ pub(crate) struct Passing {
 impl Passing {
     /// To `command`, a child that has not been collected.
     pub(crate) fn to(command: Pid) -> Self {
-        // The C library has let some of its own in when the first thread was started, which to others are
-        // but the first that have no names.
+        // The C library has let some of its own in when the first thread was started, which to
+        // others are but the first that have no names.
         set_mask(ALL);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let mut all = SigSet::all();
@@ -101,7 +102,8 @@ impl Passing {
         }
         let (pid, signal) = (self.command.as_raw(), info.si_signo);
         if info.si_code == libc::SI_QUEUE {
-            // SAFETY: the siginfo was filled by the kernel; the command is our child and not yet collected.
+            // SAFETY: the siginfo was filled by the kernel; the command is our child and not yet
+            // collected.
             unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, signal, info) };
         } else {
             // SAFETY: kill(2) has no memory to get wrong.
@@ -143,7 +145,8 @@ fn take() -> Option<libc::siginfo_t> {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let bytes = size_of::<Mask>();
-    // SAFETY: a mask of the size that is given, a siginfo to be written, and a time, all of which live.
+    // SAFETY: a mask of the size that is given, a siginfo to be written, and a time, all of which
+    // live.
     let got =
         unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &ALL, &raw mut info, &at_once, bytes) };
     (got > 0).then_some(info)

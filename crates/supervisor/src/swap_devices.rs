@@ -11,9 +11,10 @@ use rustix::fs::{major, minor};
 use runahead_admission::mount_table::unescaped;
 use runahead_admission::rotational;
 
-/// Whether memory may be swapped out to a device that is waited for, and that many pages can be asked of at a time
-/// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A disk that turns has its heads moved for each page
-/// that is read out of turn, where the kernel reads what lies together.
+/// Whether memory may be swapped out to a device that is waited for, and that many pages can be
+/// asked of at a time (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A
+/// disk that turns has its heads moved for each page that is read out of turn, where the kernel
+/// reads what lies together.
 pub(crate) fn are_worth_it() -> bool {
     read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !turns(&file)))
 }

@@ -1,9 +1,9 @@
 //! How many tasks, processes and threads, a session may have.
 //!
-//! They count where the command's own do: in the control groups that both are in (`pids.max`; containers and
-//! services have such limits), and for the user. So ours are at most a small share of what is free; as
-//! that gets less, shadows and workers are given up; and where hardly anything is free, the command
-//! runs without us.
+//! They count where the command's own do: in the control groups that both are in (`pids.max`;
+//! containers and services have such limits), and for the user. So ours are at most a small share
+//! of what is free; as that gets less, shadows and workers are given up; and where hardly anything
+//! is free, the command runs without us.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -17,15 +17,16 @@ use crate::{io_process, rlimits};
 
 /// Part of what is free that may be ours.
 const SHARE: u64 = 8;
-/// A template, its runner, and what either starts: the helper that forks it, or a child of the runner's.
+/// A template, its runner, and what either starts: the helper that forks it, or a child of the
+/// runner's.
 const SHADOW: u64 = 3;
-/// Threads that there are in any case: the first, one at the control socket, and of the process beside this one the first and
-/// who waits for it.
+/// Threads that there are in any case: the first, one at the control socket, and of the process
+/// beside this one the first and who waits for it.
 const ALWAYS: u64 = 4;
 /// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
 const FEWEST: u64 = ALWAYS + 2 + SHADOW;
-/// How often is looked whether there is still room, for each so many tasks that may be ours: the fewer, the
-/// sooner they are taken away. And at least.
+/// How often is looked whether there is still room, for each so many tasks that may be ours: the
+/// fewer, the sooner they are taken away. And at least.
 const LOOK: Duration = Duration::from_millis(5);
 const TASKS: u64 = 16;
 const SELDOM: Duration = Duration::from_millis(250);
@@ -92,8 +93,8 @@ impl Tasks {
         self.shadowed.fetch_sub(1, Relaxed);
     }
 
-    /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to look again,
-    /// if there is a limit at all.
+    /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to
+    /// look again, if there is a limit at all.
     pub(crate) fn look(&self, prefetcher: &Prefetcher) -> Option<Duration> {
         let now = self.account()?;
         prefetcher.set_threads(now.workers() as usize);

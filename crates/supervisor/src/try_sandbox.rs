@@ -1,11 +1,12 @@
-//! What the kernel denies a command whose changes are held apart, and all that it starts: whatever gets past the agent
-//! fails, and changes nothing.
+//! What the kernel denies a command whose changes are held apart, and all that it starts: whatever
+//! gets past the agent fails, and changes nothing.
 //!
-//! Landlock denies making, removing and writing of files everywhere but below the directory that is held apart, and a few
-//! devices that keep nothing; and signals to processes outside. It does not deny changes of permissions, owners, times and attributes: a
-//! seccomp filter refuses those that do not come from an agent (`abi/src/overlay/try_calls.rs`), and all calls that have other effects on
-//! the system, or that are younger than the table. Both stay over fork and exec, and privileges of programs are not given
-//! (`PR_SET_NO_NEW_PRIVS`).
+//! Landlock denies making, removing and writing of files everywhere but below the directory that is
+//! held apart, and a few devices that keep nothing; and signals to processes outside. It does not
+//! deny changes of permissions, owners, times and attributes: a seccomp filter refuses those that
+//! do not come from an agent (`abi/src/overlay/try_calls.rs`), and all calls that have other
+//! effects on the system, or that are younger than the table. Both stay over fork and exec, and
+//! privileges of programs are not given (`PR_SET_NO_NEW_PRIVS`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -31,8 +32,9 @@ use seccompiler::{
 
 use crate::shadow_sandbox::landlock_version;
 
-/// Commands of ioctl(2) by which a descriptor that may only be read changes its file or file system, and the one that types for the user
-/// (linux/fs.h, linux/fsverity.h, linux/fscrypt.h, asm-generic/ioctls.h).
+/// Commands of ioctl(2) by which a descriptor that may only be read changes its file or file
+/// system, and the one that types for the user (linux/fs.h, linux/fsverity.h, linux/fscrypt.h,
+/// asm-generic/ioctls.h).
 const IOCTLS: [u32; 9] = [
     0x4008_6602, // FS_IOC_SETFLAGS
     0x4004_6602, // FS_IOC32_SETFLAGS
@@ -128,8 +130,9 @@ impl Confinement {
         Ok(Confinement { ruleset, filters, inside: None, missing, rights: inside })
     }
 
-    /// Of a command of a try inside the one of which this process is: that one's agent, which is in this process, has the kernel deny it changes but
-    /// below `held`, and shows it what is held apart there.
+    /// Of a command of a try inside the one of which this process is: that one's agent, which is in
+    /// this process, has the kernel deny it changes but below `held`, and shows it what is held
+    /// apart there.
     pub fn inside(held: &Path, network: bool) -> Result<Self, ConfineError> {
         let filters = if network { Vec::new() } else { vec![no_network()?] };
         Ok(Confinement { filters, inside: Some(held.to_owned()), ..Confinement::none() })
@@ -152,7 +155,8 @@ impl Confinement {
         }
     }
 
-    /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is allocated.
+    /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is
+    /// allocated.
     pub fn enter(&self) -> Result<(), Errno> {
         if let Some(held) = &self.inside {
             return enter_inside(held, self.filters.first());
@@ -183,7 +187,8 @@ fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     let program =
         filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
     let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent; the kernel does not know the call.
+    // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent;
+    // the kernel does not know the call.
     let entered = unsafe { libc::prctl(PRCTL as i32, ENTER, path.as_ptr(), path.len(), program) };
     Errno::result(entered).map(drop)
 }
@@ -197,7 +202,8 @@ pub fn around() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Everything that changes files, and of that what a device may be allowed, as far as that version of Landlock knows it.
+/// Everything that changes files, and of that what a device may be allowed, as far as that version
+/// of Landlock knows it.
 fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
     let reading = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     let of_devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;

@@ -20,8 +20,8 @@ pub fn drop_caches() -> Result<(), Error> {
     })
 }
 
-/// What `work` comes to when nobody empties the caches of the machine meanwhile, as others may at any time: it
-/// is done again if somebody did. The error: somebody did each time.
+/// What `work` comes to when nobody empties the caches of the machine meanwhile, as others may at
+/// any time: it is done again if somebody did. The error: somebody did each time.
 ///
 /// # Errors
 /// After ten times. (Without proc_vmstat(5), never.)
@@ -37,7 +37,8 @@ pub fn undisturbed<T>(mut work: impl FnMut() -> T) -> Result<T, String> {
     Err("somebody empties the caches of this machine all the time".to_owned())
 }
 
-/// How often caches were emptied since the machine started, as the lines of proc_vmstat(5) that say so.
+/// How often caches were emptied since the machine started, as the lines of proc_vmstat(5) that say
+/// so.
 fn drops() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("drop_")).map(str::to_owned).collect()

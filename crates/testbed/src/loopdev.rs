@@ -60,9 +60,9 @@ pub(crate) struct LoopDevice {
     _hold: File,
 }
 
-/// What the kernel reads ahead of a sequential reader, in KiB: its own default for disks up to 6.17. Since then it is 20 times
-/// that for some loop devices and for disks that turn (twice the largest request), which makes a plain run of programs
-/// that map files another one.
+/// What the kernel reads ahead of a sequential reader, in KiB: its own default for disks up to
+/// 6.17. Since then it is 20 times that for some loop devices and for disks that turn (twice the
+/// largest request), which makes a plain run of programs that map files another one.
 const READ_AHEAD_KIB: u32 = 128;
 
 /// `/dev/loopN`.
@@ -99,13 +99,14 @@ impl LoopDevice {
         if flag.trim() == "1" { Ok(self) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
-    /// Tells the block layer that this device turns; schedulers may care, so failure does not matter.
+    /// Tells the block layer that this device turns; schedulers may care, so failure does not
+    /// matter.
     pub(crate) fn mark_rotational(&self) {
         let _ = std::fs::write(sysfs(self.number).join("queue/rotational"), "1");
     }
 
-    /// Has the kernel read as far ahead as on the disks that most people have. Where sysfs cannot be written to it stays as
-    /// it is.
+    /// Has the kernel read as far ahead as on the disks that most people have. Where sysfs cannot
+    /// be written to it stays as it is.
     pub(crate) fn set_read_ahead(&self) {
         let path = sysfs(self.number).join("queue/read_ahead_kb");
         let _ = std::fs::write(path, READ_AHEAD_KIB.to_string());

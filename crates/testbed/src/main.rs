@@ -184,8 +184,8 @@ fn run(command: Command) -> Result<(), Error> {
             } else {
                 stats.to_string()
             };
-            // In one piece, and whoever asked may have read enough (`| grep -q`): that is no failure,
-            // and the counters are still to be reset.
+            // In one piece, and whoever asked may have read enough (`| grep -q`): that is no
+            // failure, and the counters are still to be reset.
             match std::io::stdout().write_all(format!("{text}\n").as_bytes()) {
                 Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(Error::Output(e)),
                 _ => {}

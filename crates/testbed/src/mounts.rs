@@ -49,12 +49,14 @@ pub(crate) fn mounted_at(path: &Path) -> Result<Vec<Mounted>, Error> {
         .collect())
 }
 
-/// Leaves what is mounted to the others: this process has its own list of it from here on, in which nothing lies on
-/// a testbed. Else a server that is killed as the last process of a mount namespace unmounts its own disk, in the kernel,
-/// before its end of the connection is closed, and waits for its own answer; with it whoever calls sync(2).
-/// Without root it stays as it is, and there is no disk.
+/// Leaves what is mounted to the others: this process has its own list of it from here on, in which
+/// nothing lies on a testbed. Else a server that is killed as the last process of a mount namespace
+/// unmounts its own disk, in the kernel, before its end of the connection is closed, and waits for
+/// its own answer; with it whoever calls sync(2). Without root it stays as it is, and there is no
+/// disk.
 pub(crate) fn leave() {
-    // SAFETY: there is one thread yet, and nothing that it has borrowed depends on where things are mounted.
+    // SAFETY: there is one thread yet, and nothing that it has borrowed depends on where things are
+    // mounted.
     #[allow(unsafe_code)]
     let left = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;

@@ -32,8 +32,8 @@ pub struct ShareOptions {
     pub attr_timeout: Duration,
     /// Whether the delay is on from the start.
     pub delay: bool,
-    /// Written data is lost: the file's next flush (close(2)) or fsync(2) is answered by this errno, once after each
-    /// write. If not given, a close costs no message.
+    /// Written data is lost: the file's next flush (close(2)) or fsync(2) is answered by this
+    /// errno, once after each write. If not given, a close costs no message.
     pub late_error: Option<i32>,
     /// A program that links this library, to be the server; the running one if not given.
     pub server_exe: Option<PathBuf>,

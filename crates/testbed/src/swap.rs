@@ -20,8 +20,8 @@ impl Swap {
     /// A file of so many bytes in `dir`, which the system swaps to from now on.
     ///
     /// # Errors
-    /// [`Error::Missing`] without mkswap(8) or swapon(8), [`Error::Helper`] if they refuse (this user may
-    /// not, or not there), [`Error::System`] if there is no room for the file.
+    /// [`Error::Missing`] without mkswap(8) or swapon(8), [`Error::Helper`] if they refuse (this
+    /// user may not, or not there), [`Error::System`] if there is no room for the file.
     pub fn on(dir: &Path, bytes: u64) -> Result<Self, Error> {
         let file = dir.join("swap");
         let failed = || Error::system(Step::MakeSwap, &file);

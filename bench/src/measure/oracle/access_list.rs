@@ -218,7 +218,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Returns how far the path's last piece could be extended from its end at `start` towards `end`.
+    /// Returns how far the path's last piece could be extended from its end at `start` towards
+    /// `end`.
     fn grow(&mut self, path: &Path, start: u64, end: u64) -> Option<u64> {
         let at = *self.last_piece.get(path)?;
         let What::Read { offset, len } = &mut self.result.list[at].what else { return None };

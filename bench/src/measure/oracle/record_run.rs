@@ -28,8 +28,8 @@ const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx
 
 const INCORE: &str = include_str!("../../../programs/incore.c");
 
-/// Runs `job` under strace and lists its accesses, those below `root` apart from the others. All of a mapping counts as
-/// accessed; of a job that touches little of it, what is in memory in the end.
+/// Runs `job` under strace and lists its accesses, those below `root` apart from the others. All of
+/// a mapping counts as accessed; of a job that touches little of it, what is in memory in the end.
 pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Accesses), Error> {
     let strace = require_program("strace", "strace")?;
     let file = user_files::file(&runner.out, job, "recording.strace")?;
@@ -60,7 +60,8 @@ pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Acces
     Ok((outcome, collector.finish()))
 }
 
-/// Returns the pieces of a file's range that are in memory, by the program `incore`; none if it fails.
+/// Returns the pieces of a file's range that are in memory, by the program `incore`; none if it
+/// fails.
 fn in_memory(incore: &Path, path: &Path, range: Range<u64>) -> Vec<Range<u64>> {
     let range = [range.start, range.end].map(|number| number.to_string());
     let Ok(output) = Command::new(incore).arg(path).args(range).output() else { return Vec::new() };

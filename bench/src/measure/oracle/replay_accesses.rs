@@ -76,9 +76,10 @@ impl Shared {
     }
 }
 
-/// Makes an access. On a network file system the arrival of data or entries makes the kernel's copy of the attributes
-/// out of date (the access time), and the command would wait for them once more. So they are asked
-/// for again after everything else; where they are still known, that costs a microsecond.
+/// Makes an access. On a network file system the arrival of data or entries makes the kernel's copy
+/// of the attributes out of date (the access time), and the command would wait for them once more.
+/// So they are asked for again after everything else; where they are still known, that costs a
+/// microsecond.
 fn make(access: &Access, buffer: &mut [u8]) -> io::Result<()> {
     match access.what {
         What::Look => fs::symlink_metadata(&access.path).map(drop),

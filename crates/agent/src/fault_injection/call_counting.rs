@@ -1,7 +1,8 @@
 //! A policy that tests plant: it sees every call and what came of it, changes nothing, and counts.
 //!
-//! What it counts lies in a file that the test has made, [`PATH`] with the supervisor's number behind it, which all
-//! processes of the session map. Children and execs are followed as a target's are.
+//! What it counts lies in a file that the test has made, [`PATH`] with the supervisor's number
+//! behind it, which all processes of the session map. Children and execs are followed as a target's
+//! are.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
@@ -18,8 +19,9 @@ use crate::{address_space, path_text};
 /// Where the file is, but for the number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
 
-/// By number: how often a call was made, how often it returned, and how often with an error. Then how often sight was lost,
-/// threads that came and that went, and signals for which a handler was started.
+/// By number: how often a call was made, how often it returned, and how often with an error. Then
+/// how often sight was lost, threads that came and that went, and signals for which a handler was
+/// started.
 #[repr(C)]
 struct Counts {
     made: [AtomicU64; CALLS_COUNTED],

@@ -1,5 +1,5 @@
-//! Policies that only tests install in place of a target's: behind the Cargo feature `fault-injection`, so that the
-//! image of an installed `runahead` does not hold them.
+//! Policies that only tests install in place of a target's: behind the Cargo feature
+//! `fault-injection`, so that the image of an installed `runahead` does not hold them.
 //!
 //! | module | what it does |
 //! |---|---|

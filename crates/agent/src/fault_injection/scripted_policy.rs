@@ -1,5 +1,5 @@
-//! A policy that tests plant: it has calls wait, be made again, and all threads stop, where the program asks for it by
-//! arguments that the kernel does not look at.
+//! A policy that tests plant: it has calls wait, be made again, and all threads stop, where the
+//! program asks for it by arguments that the kernel does not look at.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -11,16 +11,17 @@ use crate::plane::{self, AnyPolicy, Call, Next, ReportingPolicy, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
-/// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/policy_verdicts.c`).
+/// The sixth argument of a call that asks for something; the fifth says what
+/// (`tests/programs/policy_verdicts.c`).
 const ASKS: u64 = 0x7261_6861_736b_7321;
 /// The call waits until another call asks for it to be woken.
 const WAIT: u64 = 1;
 const WAKE: u64 = 2;
 /// The call is made once more, as often as the fourth argument says, all such calls taken together.
 const AGAIN: u64 = 3;
-/// All other threads are stopped, for as many microseconds as the third argument says. The answer is how many of the
-/// counters in the program's memory, whose address and number the first two are, have changed meanwhile (and how many threads
-/// are nowhere), or why not.
+/// All other threads are stopped, for as many microseconds as the third argument says. The answer
+/// is how many of the counters in the program's memory, whose address and number the first two are,
+/// have changed meanwhile (and how many threads are nowhere), or why not.
 const STOP: u64 = 4;
 /// As [`STOP`], but the threads are not stopped.
 const DO_NOT_STOP: u64 = 5;

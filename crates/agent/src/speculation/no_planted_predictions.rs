@@ -1,5 +1,5 @@
-//! Stand-in for `planted_predictions.rs` in an image without the feature `fault-injection`: a process speculates only on what
-//! its program predicts.
+//! Stand-in for `planted_predictions.rs` in an image without the feature `fault-injection`: a
+//! process speculates only on what its program predicts.
 
 use crate::arch::Context;
 use crate::session::Session;

@@ -1,8 +1,9 @@
-//! Predictions that tests plant: at calls that a seeded generator picks, right ones and wrong ones, whose outcome is known
-//! after a while.
+//! Predictions that tests plant: at calls that a seeded generator picks, right ones and wrong ones,
+//! whose outcome is known after a while.
 //!
-//! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's: whichever way it ends, the call
-//! is made once. While the process speculates others follow, on top of it, and one is settled now and then, the oldest or not.
+//! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's:
+//! whichever way it ends, the call is made once. While the process speculates others follow, on top
+//! of it, and one is settled now and then, the oldest or not.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
@@ -22,7 +23,8 @@ const ONE_IN: u64 = 4;
 const WRONG_IN: u64 = 2;
 /// Longest that an outcome takes once somebody waits for it, in microseconds.
 const WAIT_US: u64 = 300;
-/// Where a child depends on it, one in so many takes longer, in microseconds: so that the child comes far.
+/// Where a child depends on it, one in so many takes longer, in microseconds: so that the child
+/// comes far.
 const LONG_ONE_IN: u64 = 2;
 const LONG_US: u64 = 4_000;
 /// While the process speculates one call in so many has one of them settled.
@@ -82,13 +84,14 @@ fn random() -> u64 {
 
 /// One process in so many predicts nothing itself: it comes to depend on others all the more.
 const SILENT_ONE_IN: u64 = 3;
-/// Of forked children it is one in so many: one that predicts something executes no program before that is settled.
+/// Of forked children it is one in so many: one that predicts something executes no program before
+/// that is settled.
 const SILENT_CHILD_ONE_IN: u64 = 2;
 /// This one does.
 static PLANTS: AtomicBool = AtomicBool::new(true);
 
-/// Begins; the seed is the session's. The programs of a session go different ways, the n-th each time the same: otherwise every
-/// `sed` of a script would be interrupted at the same calls.
+/// Begins; the seed is the session's. The programs of a session go different ways, the n-th each
+/// time the same: otherwise every `sed` of a script would be interrupted at the same calls.
 pub fn start(session: &Session) -> sys::Result<()> {
     let counts = call_counting::room_of_test(session, size_of::<Counts>())? as *mut Counts;
     COUNTS.store(counts, Relaxed);
@@ -118,7 +121,8 @@ pub fn wants() -> bool {
         && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
 }
 
-/// The thread stands in front of a call that makes a child: that may depend on a prediction, which says nothing itself: true.
+/// The thread stands in front of a call that makes a child: that may depend on a prediction, which
+/// says nothing itself: true.
 pub fn plant_in_front(session: &Session, frame: &mut Context) -> bool {
     if !PLANTS.load(Relaxed) || !random().is_multiple_of(FORKS_ONE_IN) {
         return false;
@@ -131,7 +135,8 @@ pub fn plant_in_front(session: &Session, frame: &mut Context) -> bool {
     is_taken
 }
 
-/// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.
+/// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to
+/// have another: true.
 pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
     if !PLANTS.load(Relaxed) || !random().is_multiple_of(ONE_IN) {
         return false;

@@ -1,10 +1,11 @@
 //! Tells runahead which parts of which files this program will read, so that they are in memory
 //! when it gets there.
 //!
-//! A program that is run by `runahead run` has its reads foreseen by a copy of itself. One that knows
-//! its future better than that can say so, as with TIP (F. Chang, *Using Speculative Execution to
-//! Automatically Hide I/O Latency*, 2001, section 2.2.3.1: there `TIPIO_SEG`, `TIPIO_FD_SEG` and
-//! `TIPIO_CANCEL_ALL`): the next row's page of an index, the blocks of a sorted list of places.
+//! A program that is run by `runahead run` has its reads foreseen by a copy of itself. One that
+//! knows its future better than that can say so, as with TIP (F. Chang, *Using Speculative
+//! Execution to Automatically Hide I/O Latency*, 2001, section 2.2.3.1: there `TIPIO_SEG`,
+//! `TIPIO_FD_SEG` and `TIPIO_CANCEL_ALL`): the next row's page of an index, the blocks of a sorted
+//! list of places.
 //!
 //! ```
 //! use std::os::fd::AsRawFd;
@@ -19,9 +20,10 @@
 //! # }
 //! ```
 //!
-//! A disclosure changes nothing but what is in memory, and when. Any argument is safe: what makes no
-//! sense is not taken. Each function returns whether it was; a program need not look. It never waits
-//! for storage; under runahead it waits up to 5 ms, once in a row, for hints before it to be taken out.
+//! A disclosure changes nothing but what is in memory, and when. Any argument is safe: what makes
+//! no sense is not taken. Each function returns whether it was; a program need not look. It never
+//! waits for storage; under runahead it waits up to 5 ms, once in a row, for hints before it to be
+//! taken out.
 //!
 //! Without runahead each function makes one system call that fails, some 100 ns, and nothing else:
 //! see [`protocol`]. On systems other than Linux on x86-64 it makes none.
@@ -46,27 +48,28 @@ fn make(what: u64, args: [u64; 3]) -> bool {
     result == 0
 }
 
-/// `length` bytes from byte `offset` of the file that is open as descriptor `fd` will be read; with a
-/// `length` of 0, all bytes from there to its end. What lies beyond the end does not count, nor what is
-/// more than 1 GiB from `offset`: say that in several calls.
+/// `length` bytes from byte `offset` of the file that is open as descriptor `fd` will be read; with
+/// a `length` of 0, all bytes from there to its end. What lies beyond the end does not count, nor
+/// what is more than 1 GiB from `offset`: say that in several calls.
 ///
 /// True if that was taken, or is in memory already. False if it was not: nobody listens; it is no
-/// regular file that is open without `O_DIRECT`, with a name, and a descriptor below 1024; nothing of it
-/// lies before the end; or so much is disclosed and not read yet that no more fits. Then it can be
-/// said again later.
+/// regular file that is open without `O_DIRECT`, with a name, and a descriptor below 1024; nothing
+/// of it lies before the end; or so much is disclosed and not read yet that no more fits. Then it
+/// can be said again later.
 pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
     make(DISCLOSE_FD, [fd as u32 as u64, offset, length])
 }
 
-/// Discloses that a range of the file at `path` will be read; it need not be open, nor in any way looked at: that it is
-/// looked up, and opened, is disclosed as well.
+/// Discloses that a range of the file at `path` will be read; it need not be open, nor in any way
+/// looked at: that it is looked up, and opened, is disclosed as well.
 ///
-/// `path` is seen from the working directory if it is relative. The program's later use is recognized as
-/// foreseen (and counted as such by `--stats`) if it goes by the same name; a name of another form brings
-/// the same data. Symbolic links are followed. What turns out to be no regular file is left alone.
+/// `path` is seen from the working directory if it is relative. The program's later use is
+/// recognized as foreseen (and counted as such by `--stats`) if it goes by the same name; a name of
+/// another form brings the same data. Symbolic links are followed. What turns out to be no regular
+/// file is left alone.
 ///
-/// False if nobody listens, if `path` is empty or of 4096 bytes or more, if it lies below `/proc` or
-/// `/sys`, or if too much is disclosed and not read yet.
+/// False if nobody listens, if `path` is empty or of 4096 bytes or more, if it lies below `/proc`
+/// or `/sys`, or if too much is disclosed and not read yet.
 pub fn disclose_path(path: &CStr, offset: u64, length: u64) -> bool {
     make(DISCLOSE_PATH, [path.as_ptr() as u64, offset, length])
 }

@@ -1,10 +1,10 @@
 //! How a disclosure is said: a system call that the kernel always refuses.
 //!
-//! The call is `fadvise64(MAGIC, ...)`. No descriptor is negative, so the kernel answers EBADF before it
-//! looks at anything else, and every usual filter of system calls lets advice on files pass. Under
-//! runahead the agent gets the program's calls before the kernel does, knows the number, and answers 0
-//! when it has taken what was said, and EBADF when not. A filter of the program's own that ends it for
-//! `fadvise64` would do so here.
+//! The call is `fadvise64(MAGIC, ...)`. No descriptor is negative, so the kernel answers EBADF
+//! before it looks at anything else, and every usual filter of system calls lets advice on files
+//! pass. Under runahead the agent gets the program's calls before the kernel does, knows the
+//! number, and answers 0 when it has taken what was said, and EBADF when not. A filter of the
+//! program's own that ends it for `fadvise64` would do so here.
 //!
 //! The arguments, in the order of system calls:
 //!
@@ -17,8 +17,8 @@
 //! | 5 | bytes, 0: to the end | bytes, 0: to the end | 0 |
 //! | 6 | 0 | 0 | 0 |
 //!
-//! Nothing lies in memory but the path, which is read as the kernel reads a path: a bad address is no
-//! more than an error.
+//! Nothing lies in memory but the path, which is read as the kernel reads a path: a bad address is
+//! no more than an error.
 
 /// Number of the system call, `fadvise64`.
 pub const CALL: u64 = crate::call::FADVISE64;

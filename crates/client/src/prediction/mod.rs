@@ -1,10 +1,12 @@
 //! Lets a program go on with a predicted answer, and takes it back in place where that was wrong.
 //!
-//! A program that knows what it will probably be told need not wait for it (B. Wester, P. Chen, J. Flinn, *Operating System
-//! Support for Application-Specific Speculation*, 2011). It asks its question, begins a speculation, and goes on as if the
-//! prediction were the answer. What it writes is held. Somebody else, another process of the session, receives the real answer and
-//! says whether the prediction was right. If so, what was held is released, and nothing else happens. If not, the whole
-//! process, all its threads and memory, becomes again what it was when it began, and is told so:
+//! A program that knows what it will probably be told need not wait for it (B. Wester, P. Chen, J.
+//! Flinn, *Operating System Support for Application-Specific Speculation*, 2011). It asks its
+//! question, begins a speculation, and goes on as if the prediction were the answer. What it writes
+//! is held. Somebody else, another process of the session, receives the real answer and says
+//! whether the prediction was right. If so, what was held is released, and nothing else happens. If
+//! not, the whole process, all its threads and memory, becomes again what it was when it began, and
+//! is told so:
 //!
 //! ```no_run
 //! use runahead_client::prediction::{ANSWER_MAX, Begun, answer, begin};
@@ -25,11 +27,11 @@
 //! };
 //! ```
 //!
-//! Without runahead in front ([`begin`] is refused) the program goes the ordinary way. On systems other than Linux on x86-64
-//! it always does.
+//! Without runahead in front ([`begin`] is refused) the program goes the ordinary way. On systems
+//! other than Linux on x86-64 it always does.
 //!
-//! See [`protocol`] for the system call behind each function, and `docs/guide/speculation.md` for what a process may do while it
-//! speculates, and what waits.
+//! See [`protocol`] for the system call behind each function, and `docs/guide/speculation.md` for
+//! what a process may do while it speculates, and what waits.
 
 #[cfg(feature = "c-speculate")]
 mod c_interface;
@@ -75,9 +77,9 @@ fn checked(result: i64) -> Result<u64, Errno> {
     u64::try_from(result).map_err(|_| Errno(-result as i32))
 }
 
-/// Begins a speculation: see the crate's text. What this process did before is not part of it; all that it does from here on
-/// depends on it. `settler` is the process that will settle it, in which case it fails, without an answer, should that
-/// end; 0: nobody knows which.
+/// Begins a speculation: see the crate's text. What this process did before is not part of it; all
+/// that it does from here on depends on it. `settler` is the process that will settle it, in which
+/// case it fails, without an answer, should that end; 0: nobody knows which.
 pub fn begin(settler: u32) -> Begun {
     let mut id = 0u64;
     // SAFETY: writes a number to `id`.
@@ -93,15 +95,16 @@ pub fn begin(settler: u32) -> Begun {
     }
 }
 
-/// The prediction was right. ESRCH: there is no such speculation that is open: it has been settled, or the process has been
-/// taken back to before it.
+/// The prediction was right. ESRCH: there is no such speculation that is open: it has been settled,
+/// or the process has been taken back to before it.
 pub fn commit(id: Id) -> Result<(), Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
     checked(unsafe { call::make(MAGIC, protocol::COMMIT, [id.0, 0, 0]) }).map(drop)
 }
 
-/// The prediction was wrong; `answer`, of which [`ANSWER_MAX`] bytes count, is what is right. Errors as of [`commit`].
+/// The prediction was wrong; `answer`, of which [`ANSWER_MAX`] bytes count, is what is right.
+/// Errors as of [`commit`].
 pub fn fail(id: Id, answer: &[u8]) -> Result<(), Errno> {
     let args = [id.0, answer.as_ptr() as u64, answer.len() as u64];
     // SAFETY: reads those bytes.
@@ -109,8 +112,9 @@ pub fn fail(id: Id, answer: &[u8]) -> Result<(), Errno> {
     checked(unsafe { call::make(MAGIC, protocol::FAIL, args) }).map(drop)
 }
 
-/// Of a speculation that this process was just told to have [failed](Begun::Failed): what is right, as much as there is room for; its
-/// bytes. ESRCH: it is not known, which is so for all but the last few.
+/// Of a speculation that this process was just told to have [failed](Begun::Failed): what is right,
+/// as much as there is room for; its bytes. ESRCH: it is not known, which is so for all but the
+/// last few.
 pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     let args = [id.0, to.as_mut_ptr() as u64, to.len() as u64];
     // SAFETY: writes no more than that.
@@ -118,7 +122,8 @@ pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     checked(unsafe { call::make(MAGIC, protocol::ANSWER, args) }).map(|bytes| bytes as usize)
 }
 
-/// What is to become of what a speculative process writes to descriptor `fd`, until that is closed; what was to become of it.
+/// What is to become of what a speculative process writes to descriptor `fd`, until that is closed;
+/// what was to become of it.
 pub fn set_policy(fd: i32, policy: Policy) -> Result<Policy, Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
@@ -127,7 +132,8 @@ pub fn set_policy(fd: i32, policy: Policy) -> Result<Policy, Errno> {
     checked(before).map(|before| Policy::of_number(before).unwrap_or_default())
 }
 
-/// The speculations that this process depends on, the oldest first, as many as there is room for; how many there are.
+/// The speculations that this process depends on, the oldest first, as many as there is room for;
+/// how many there are.
 pub fn open(to: &mut [Id]) -> usize {
     let args = [to.as_mut_ptr() as u64, to.len() as u64, 0];
     // SAFETY: writes no more than that many numbers.
@@ -135,8 +141,9 @@ pub fn open(to: &mut [Id]) -> usize {
     checked(unsafe { call::make(MAGIC, protocol::OPEN, args) }).map_or(0, |count| count as usize)
 }
 
-/// What has become of the session's speculations from `position` on, or ([`NOW`]) from now on, as much as there is room for; how much.
-/// The position moves on behind that. Who is slow misses some: a thousand are kept.
+/// What has become of the session's speculations from `position` on, or ([`NOW`]) from now on, as
+/// much as there is room for; how much. The position moves on behind that. Who is slow misses some:
+/// a thousand are kept.
 pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno> {
     let mut count = 0;
     while count < to.len() {

@@ -1,7 +1,8 @@
 //! How a program says what it predicts: a system call that the kernel always refuses.
 //!
-//! The call is `fadvise64(MAGIC, what, a, b, c, 0)`. No descriptor is negative, so the kernel answers EBADF before it looks at anything
-//! else. Under runahead the agent gets the program's calls before the kernel does, and knows the number.
+//! The call is `fadvise64(MAGIC, what, a, b, c, 0)`. No descriptor is negative, so the kernel
+//! answers EBADF before it looks at anything else. Under runahead the agent gets the program's
+//! calls before the kernel does, and knows the number.
 //!
 //! | what | a | b | c | answer |
 //! |---|---|---|---|---|
@@ -14,8 +15,8 @@
 //! | `BARRIER` | 0 | 0 | 0 | 0, once nothing is open in this process |
 //! | `EVENTS` | address of a position, which moves on; [`NOW`] for that of the next | where to write events: an id and an [`Event`] each | how many fit | how many were written |
 //!
-//! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is open; others, why the
-//! process cannot speculate now, where it goes on without.
+//! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is
+//! open; others, why the process cannot speculate now, where it goes on without.
 
 /// Number of the system call, `fadvise64`.
 pub const CALL: u64 = crate::call::FADVISE64;
@@ -68,10 +69,11 @@ pub enum Policy {
     Defer = 1,
     /// The writer waits.
     Block = 2,
-    /// It goes out at once, and stays where the prediction was wrong: for what does no harm, like a question.
+    /// It goes out at once, and stays where the prediction was wrong: for what does no harm, like a
+    /// question.
     Allow = 3,
-    /// It is held, but other processes of the session can read it, and then depend on what it depends on. (Pipes; all else is as with
-    /// [`Policy::Defer`].)
+    /// It is held, but other processes of the session can read it, and then depend on what it
+    /// depends on. (Pipes; all else is as with [`Policy::Defer`].)
     Expand = 4,
 }
 

@@ -34,7 +34,8 @@ pub struct Asked {
     pub record: Option<PathBuf>,
     /// A file to replay.
     pub replay: Option<PathBuf>,
-    /// Replay what is remembered of this command, and remember this run. Not with one of the two above.
+    /// Replay what is remembered of this command, and remember this run. Not with one of the two
+    /// above.
     pub learn: Learning,
 }
 
@@ -65,8 +66,8 @@ pub(super) struct Replayed {
 }
 
 impl Plan {
-    /// For `command`; `None` if nothing was asked for, or nothing of it can be done. `complain` is told, in a
-    /// line each, what is not going to be done.
+    /// For `command`; `None` if nothing was asked for, or nothing of it can be done. `complain` is
+    /// told, in a line each, what is not going to be done.
     pub fn new(
         asked: &Asked,
         command: &Command,
@@ -143,7 +144,8 @@ impl Plan {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// Whether there may be something that a replay would read. That there is not is mostly known without asking storage.
+    /// Whether there may be something that a replay would read. That there is not is mostly known
+    /// without asking storage.
     pub(super) fn may_replay(&self) -> bool {
         let Some(store) = &self.store else { return self.named.is_some() };
         let kept = self.keys.all().map(|key| store.file(&key));
@@ -189,7 +191,8 @@ impl Plan {
         known.for_each(|&(device, _)| prefetcher.expect_sole(device));
     }
 
-    /// Keeps what was measured of the storage: of each device whether it serves one request at a time.
+    /// Keeps what was measured of the storage: of each device whether it serves one request at a
+    /// time.
     pub(super) fn note_measured(&self, measured: &[((u32, u32), bool)]) {
         let Some(store) = &self.store else { return };
         // Mostly there is nothing of the kind, and never was.
@@ -208,8 +211,8 @@ impl Plan {
         self.store.as_ref().map(Store::excluded).unwrap_or_default()
     }
 
-    /// What is to be replayed: what the user has named, or what is remembered, from the particular to the
-    /// general, or what came with the program. Reads files.
+    /// What is to be replayed: what the user has named, or what is remembered, from the particular
+    /// to the general, or what came with the program. Reads files.
     pub(super) fn replayed(&self) -> Option<Replayed> {
         if let Some(run) = &self.named {
             return Some(Replayed { run: run.clone(), is_own: run.command == self.keys.command });
@@ -220,8 +223,8 @@ impl Plan {
         Some(Replayed { is_own: run.command == self.keys.command, run })
     }
 
-    /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody but the
-    /// user and the administrator can have put there.
+    /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody
+    /// but the user and the administrator can have put there.
     fn shipped(&self) -> Option<Run> {
         let places = self.shipped_at()?;
         let is_trusted = |meta: &std::fs::Metadata| {
@@ -256,7 +259,8 @@ impl Plan {
                     run.origin.line.truncate(1);
                 }
                 match remember(store, &run, was_killed) {
-                    // Then the others are, too, which hold all of it. To look at each takes some milliseconds.
+                    // Then the others are, too, which hold all of it. To look at each takes some
+                    // milliseconds.
                     Ok(true) if key == self.keys.command => {
                         let others = self.keys.all().into_iter().filter(|other| *other != key);
                         others.for_each(|other| store.was_used(&other));
@@ -298,8 +302,8 @@ impl Plan {
 /// Of a run that told less than this, nothing is kept: it hardly waited.
 const LEAST: usize = 8;
 
-/// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done a part of what
-/// it does. True: it is as it was.
+/// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done
+/// a part of what it does. True: it is as it was.
 fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::Error> {
     let Ok(Some(known)) = store.load(&run.command) else {
         return store.save(run).map(|()| false);

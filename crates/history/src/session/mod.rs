@@ -7,9 +7,9 @@
 //! | `places` | what lies where, and whether it is what it was |
 //! | [`replay_account`] | what came of it |
 //!
-//! With either, agents tell each thing that their process reads, once (`abi::config::tell`), by the ring
-//! that hints take. The dispatchers bring it here, to be recorded and to say where in the recorded
-//! run this one is.
+//! With either, agents tell each thing that their process reads, once (`abi::config::tell`), by the
+//! ring that hints take. The dispatchers bring it here, to be recorded and to say where in the
+//! recorded run this one is.
 //!
 //! Invariant: what is told here makes nothing be read. It goes into a file that names what the user
 //! reads, and when that is replayed it is done with the rights that *that* session has. So nobody's
@@ -118,8 +118,8 @@ impl History {
         self.plan.may_replay()
     }
 
-    /// Starts a thread that replays, if there is something to replay. The command must have been forked; `block_signals`
-    /// keeps its signals away from the thread.
+    /// Starts a thread that replays, if there is something to replay. The command must have been
+    /// forked; `block_signals` keeps its signals away from the thread.
     pub fn start(
         self: &Arc<Self>,
         prefetcher: &Arc<Prefetcher>,
@@ -350,8 +350,8 @@ impl Followed {
         }
     }
 
-    /// Enters it into the log of a process, as something that need not be foreseen any more: a stall there
-    /// is no reason to make a shadow.
+    /// Enters it into the log of a process, as something that need not be foreseen any more: a
+    /// stall there is no reason to make a shadow.
     fn expect(&self, number: usize, log: &HintLog) {
         self.keys(number, |piece| log.done_by_target(piece));
     }

@@ -1,20 +1,24 @@
 //! Hands a recorded run to the prefetcher, in its order.
 //!
-//! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no more than
-//! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`runahead_admission::memory_budget`]). It starts before the command
-//! has been executed. What the command has done already is left out. While a program uses what it has mapped it says nothing of
-//! where it is, so that what was used of mappings counts in bytes alone.
+//! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no
+//! more than [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory
+//! allows ([`runahead_admission::memory_budget`]). It starts before the command has been executed.
+//! What the command has done already is left out. While a program uses what it has mapped it says
+//! nothing of where it is, so that what was used of mappings counts in bytes alone.
 //!
-//! A file's data is asked for when its name has arrived, and the attributes that came with it are those of
-//! the record: a file that has changed is read if all of it had been, and it was small; otherwise it is looked up and no more. Where memory does not tell them (a server
-//! has to be asked again), it is read all the same.
+//! A file's data is asked for when its name has arrived, and the attributes that came with it are
+//! those of the record: a file that has changed is read if all of it had been, and it was small;
+//! otherwise it is looked up and no more. Where memory does not tell them (a server has to be asked
+//! again), it is read all the same.
 //!
-//! What is replayed without having been asked for begins with a few *samples* of the record, and goes on by *steps*
-//! that grow. When of one of these hardly anything had to come from storage, nor a few samples of what follows, nothing
-//! more is done until somebody waits again: it would be for nothing.
+//! What is replayed without having been asked for begins with a few *samples* of the record, and
+//! goes on by *steps* that grow. When of one of these hardly anything had to come from storage, nor
+//! a few samples of what follows, nothing more is done until somebody waits again: it would be for
+//! nothing.
 //!
-//! Invariants: the thread never waits for storage but for the record itself; all that is asked for is a hint like any other, so
-//! that it only reads; when the replay is given up, what waits is cancelled and nothing more comes.
+//! Invariants: the thread never waits for storage but for the record itself; all that is asked for
+//! is a hint like any other, so that it only reads; when the replay is given up, what waits is
+//! cancelled and nothing more comes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,15 +37,16 @@ use super::{Followed, History, lock, unchanged_files};
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
-/// Accesses that a replay may be ahead at first where the record is of another command line. It grows by one with each
-/// access that is found in the record: programs begin much alike.
+/// Accesses that a replay may be ahead at first where the record is of another command line. It
+/// grows by one with each access that is found in the record: programs begin much alike.
 const WINDOW_ON_TRIAL: usize = 64;
-/// So many of its accesses have to be found in the record, or so much it has to come forward, before the
-/// replay looks again.
+/// So many of its accesses have to be found in the record, or so much it has to come forward,
+/// before the replay looks again.
 const STEPS: (u64, usize) = (16, 64);
 /// Accesses that are tried first: so many from the beginning, and as many from all over the record.
 const SAMPLES: usize = 16;
-/// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes some more.)
+/// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes
+/// some more.)
 const WAITING_MAX: usize = 1 << 14;
 /// Between two looks whether anybody waits. (Whoever does is heard of sooner.)
 const CALM: Duration = Duration::from_secs(1);
@@ -51,7 +56,8 @@ const STEP: u64 = 256;
 const COLD: u64 = 128;
 /// Between two looks while something waits in the prefetcher, and when nothing does.
 const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(50));
-/// Names of places as log keys; nothing that the prefetcher derives from one is likely to be another.
+/// Names of places as log keys; nothing that the prefetcher derives from one is likely to be
+/// another.
 const FIRST_KEY: u64 = 1 << 40;
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -150,7 +156,8 @@ struct Step {
 }
 
 impl Step {
-    /// One of so many accesses, that begins when so many have been asked for, and so many requests been made.
+    /// One of so many accesses, that begins when so many have been asked for, and so many requests
+    /// been made.
     fn of(length: Option<u64>, asked: u64, requests: u64) -> Self {
         Step { length, asked, requests, calm: None, sampled: false }
     }
@@ -317,7 +324,8 @@ impl Replay {
         calm.is_none() && length.is_none_or(|length| asked - before < length)
     }
 
-    /// Accesses by which it is told whether the record's files are in memory, from number `first` on.
+    /// Accesses by which it is told whether the record's files are in memory, from number `first`
+    /// on.
     fn samples(&self, first: usize) -> Vec<usize> {
         let all = self.run.accesses.len().saturating_sub(first);
         let spread = (0..SAMPLES).map(|n| all * (2 * n + 1) / (2 * SAMPLES));

@@ -38,7 +38,8 @@ pub struct Replayed {
     pub matched: u64,
     /// Files that are no longer what they were; their data was not read.
     pub files_changed: u64,
-    /// The command does other things than the recorded one: after how many of its accesses that was found.
+    /// The command does other things than the recorded one: after how many of its accesses that was
+    /// found.
     pub given_up_at: Option<u64>,
 }
 

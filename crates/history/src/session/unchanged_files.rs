@@ -14,20 +14,22 @@ use rustix::io::Errno;
 use super::file_clock;
 use runahead_admission::mount_table::Mounts;
 
-/// How long looking at files may take when the command has ended: they were just used, and are known.
+/// How long looking at files may take when the command has ended: they were just used, and are
+/// known.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file systems of a session.
 pub(super) struct Places {
-    /// Where something is mounted, longest first, and whether it holds no stored files. Read when it is first asked
-    /// for: most commands never wait, and nobody asks.
+    /// Where something is mounted, longest first, and whether it holds no stored files. Read when
+    /// it is first asked for: most commands never wait, and nobody asks.
     mounted: OnceLock<Vec<(Vec<u8>, bool)>>,
     excluded: Vec<Vec<u8>>,
     started: i64,
 }
 
 impl Places {
-    /// Of a command that starts now. Nothing that lies in one of the directories `excluded` is recorded.
+    /// Of a command that starts now. Nothing that lies in one of the directories `excluded` is
+    /// recorded.
     pub(super) fn now(excluded: Vec<Vec<u8>>) -> Self {
         Places { mounted: OnceLock::new(), excluded, started: file_clock() }
     }
@@ -99,9 +101,9 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// Whether the file at `path`, which has just been looked up, still has this size and time of change. (Its number
-/// says nothing: a copy of it elsewhere, in an image that is unpacked, is as good.) Never waits:
-/// what memory does not say is `None`.
+/// Whether the file at `path`, which has just been looked up, still has this size and time of
+/// change. (Its number says nothing: a copy of it elsewhere, in an image that is unpacked, is as
+/// good.) Never waits: what memory does not say is `None`.
 pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     let place = open_cached(path).ok()?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

@@ -47,7 +47,8 @@ fn nonsense_in_shared_memory_is_survived() {
                 key: random.word(),
                 offset: random.word(),
                 length: random.word(),
-                // (What claims to be of swapped memory is mostly turned away: that would be every second.)
+                // (What claims to be of swapped memory is mostly turned away: that would be every
+                // second.)
                 flags: random.next() as u32
                     & if random.next().is_multiple_of(8) { !0 } else { !OF_MEMORY },
                 path_len: path.len() as u32,
@@ -82,7 +83,8 @@ fn nonsense_in_shared_memory_is_survived() {
     let submitted = target.submitted();
     eprintln!("{rounds} rounds, {submitted} records came through");
     assert!(submitted > rounds / 16, "nothing was tried: {submitted} records came through");
-    // It still serves, whatever is left there. What it was told to give up it does not take up again.
+    // It still serves, whatever is left there. What it was told to give up it does not take up
+    // again.
     let shared = seen.shared();
     let alive = || {
         shared.control.sleeping.store(1, SeqCst);

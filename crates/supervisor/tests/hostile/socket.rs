@@ -99,7 +99,8 @@ fn what_cannot_be_executed_is_not_looked_into() {
     assert_eq!(open.of_exec(Some(&place(&named("script")))), b"s/bin/sh");
 }
 
-/// Whatever is sent to the control socket, and however little is waited for, who asks next is answered.
+/// Whatever is sent to the control socket, and however little is waited for, who asks next is
+/// answered.
 #[test]
 fn nonsense_at_the_control_socket_is_survived() {
     let mut random = Random::new();

@@ -92,8 +92,8 @@ impl Failure {
 /// Runs before `main` in every process that links this library; does nothing unless asked to serve.
 #[used]
 #[allow(unsafe_code)]
-// SAFETY: the section holds pointers to functions that are called before `main`, with arguments that
-// C's convention lets `serve_if_asked` ignore.
+// SAFETY: the section holds pointers to functions that are called before `main`, with arguments
+// that C's convention lets `serve_if_asked` ignore.
 #[unsafe(link_section = ".init_array")]
 pub(crate) static SERVE_IF_ASKED: extern "C" fn() = serve_if_asked;
 

@@ -91,7 +91,8 @@ fn a_share_through_the_command() {
     assert_fails(&["stats", dir], 1, "nothing is up");
 }
 
-/// Runs a script in a mount namespace of its own, which ends with it: an empty directory is `$1`, this program `$2`.
+/// Runs a script in a mount namespace of its own, which ends with it: an empty directory is `$1`,
+/// this program `$2`.
 fn in_a_mount_namespace(script: &str) {
     let temp = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
@@ -159,8 +160,8 @@ fn servers() -> Vec<i32> {
         .collect()
 }
 
-/// Nobody can reach it any more. And killed as the last process of that namespace, a server would have to answer the
-/// requests by which the kernel then unmounts its disk.
+/// Nobody can reach it any more. And killed as the last process of that namespace, a server would
+/// have to answer the requests by which the kernel then unmounts its disk.
 #[test]
 fn a_disk_ends_with_the_mount_namespace_that_it_was_made_in() {
     crate::need!(Disk::probe());
