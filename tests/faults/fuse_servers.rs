@@ -88,13 +88,15 @@ fn a_silent_server_delays_neither_program_nor_runahead() {
         // Before anything is asserted: what hangs is to end.
         drop(silent);
         let _ = child.wait();
-        assert!(asked, "nobody has asked for what is not answered");
+        assert!(asked, "no process made the request without an answer");
         let status = status.expect("runahead does not end");
         if is_killed {
             assert_eq!(status.signal(), Some(libc::SIGKILL));
         } else {
             assert_eq!(status.code(), Some(7));
-            let Some((Some(out), Some(said))) = heard else { panic!("somebody holds a pipe") };
+            let Some((Some(out), Some(said))) = heard else {
+                panic!("a process still holds a pipe")
+            };
             assert_eq!(out.len(), 15 * 16384);
             assert!(String::from_utf8_lossy(&said).contains("stalls"), "{said:?}");
         }

@@ -38,7 +38,7 @@ fn results_are_native_without_each_facility() {
                     let said = lost(&stats);
                     eprintln!("{case}: {said}");
                     match facility.needed && said.is_empty() {
-                        true => Err(format!("nobody says what is lost: {stats:#}")),
+                        true => Err(format!("the loss is not reported: {stats:#}")),
                         false => Ok(()),
                     }
                 });

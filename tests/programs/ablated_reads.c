@@ -1,14 +1,15 @@
 /* Programs that need one mechanism each.
  *
- * without checked FILE STEP TIMES: reads a page at every STEP bytes of FILE into a buffer that it has
- * cleared, and ends when one does not begin as it must.
+ * ablated_reads checked FILE STEP TIMES: reads a page at every STEP bytes of FILE into a cleared
+ * buffer, and ends when a page does not begin as it must.
  *
- * without fans LINKS STEP TIMES DATA: follows a chain of TIMES pages, one at every STEP bytes of LINKS: the first four
- * bytes of each say which is next, and with it which eight pages of as many in DATA. It ends when one does not begin as it
- * must: in a page that has come so much is seen, and no more.
+ * ablated_reads fans LINKS STEP TIMES DATA: follows a chain of TIMES pages, one at every STEP bytes
+ * of LINKS. The first four bytes of each name the next page, and with it eight pages of DATA. It
+ * ends when a page does not begin as it must: a page that has arrived shows that much, and no more.
  *
- * without far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and is at its end if it has slept. A copy
- * of it that has not goes on: READS single bytes of WARM, and then TIMES more pages of COLD. */
+ * ablated_reads far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and ends if it
+ * has slept. A shadow, which does not sleep, goes on: it reads READS single bytes of WARM, and then
+ * TIMES more pages of COLD. */
 #include "common.h"
 
 static char page[4096];

@@ -1,5 +1,5 @@
-/* Writes to the file that is its first argument while it waits for others, and says what its end tells: `close`, or `fsync`
- * before that. */
+/* Writes to the file of its first argument while it waits for others, and prints the result of
+ * close(2), or of fsync(2) before that (second argument `close` or `fsync`). */
 #include "common.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* What the test programs share. Each prints what it observes; the test compares two runs. */
+/* Shared parts of the test programs. Each prints what it observes; the test compares two runs. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +63,7 @@ static inline unsigned sum(const void *p, size_t len)
 	return h;
 }
 
-/* Reads files of the slow tree that nobody has read yet: stalls, so that a shadow is made. */
+/* Reads cold files of the slow tree: stalls, so that a shadow is made. */
 static inline void stall_on(int first, int count)
 {
 	char name[32], buf[8192];

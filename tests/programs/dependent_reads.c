@@ -1,5 +1,5 @@
-/* Follows a chain through a file: each block says in its first four bytes which one is next, so that
- * nothing but the data itself tells where it goes. chain FILE BLOCK_BYTES HOPS */
+/* dependent_reads FILE BLOCK_BYTES HOPS: follows a chain through a file. The first four bytes of
+ * each block are the number of the next, so that only the data itself shows the way. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

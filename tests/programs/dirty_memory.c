@@ -1,5 +1,5 @@
-/* Fills as many MiB as it is told, and goes on changing them while it reads files. What else is named is
- * read before that. */
+/* Fills the given number of MiB, and goes on changing them while it reads files. Files that are
+ * named as further arguments are read before that. */
 #include "common.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-// Discloses what it is going to read, and reads it: results are the same whoever listens.
+// Discloses what it is going to read, and reads it. Results are the same with and without runahead.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static long place(long n, long count)
     return n * 7919 % count;
 }
 
-// Where the next read is, the last one tells: no shadow can know.
+// Each read contains the place of the next: no shadow can know it.
 static void read_chain(int fd, long count)
 {
     unsigned char page[4096];
@@ -61,7 +61,7 @@ static void *disclose_share(void *given)
     return NULL;
 }
 
-// Signals the supervisor, with the process beside it in which its threads may be: our parent, and its children but us.
+// Signals the supervisor and its I/O process: our parent, and its children except us.
 static int signal_supervisor(int signal)
 {
     char name[64], at[64];
@@ -139,9 +139,8 @@ int main(int argc, char **argv)
         unsigned char page[4096];
         use(page, read(file, page, sizeof page));
     } else if (!strcmp(how, "cancels") || !strcmp(how, "keeps")) {
-        // What it discloses it does not read, and nor should anybody once it has taken it back. The
-        // supervisor is stopped meanwhile, so that nobody is quick enough to begin with it.
-        // No shadow gets past a socket.
+        // Disclosures that are cancelled must not be read. The supervisor is stopped meanwhile, so
+        // that it cannot begin before the cancellation. No shadow gets past a socket.
         int pair[2];
         char byte = 0;
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || write(pair[0], "x", 1) != 1)
@@ -156,7 +155,7 @@ int main(int argc, char **argv)
             runahead_disclose_fd(fd, place(n, count) * CHUNK, CHUNK);
         if (!strcmp(how, "cancels"))
             runahead_cancel_all();
-        // What it disclosed before that is no reason not to hear what comes after.
+        // Earlier disclosures must not suppress later ones.
         runahead_disclose_fd(fd, place(count - 1, count) * CHUNK, CHUNK);
         if (listens)
             signal_supervisor(SIGCONT);

@@ -1,4 +1,5 @@
-/* For programs that do what a seed decides, and tell in one number what they have seen. */
+/* Shared parts of programs whose steps a seed decides, and that print one number for all they saw.
+ */
 #include "common.h"
 
 static uint64_t state, seen;

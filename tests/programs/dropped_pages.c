@@ -1,5 +1,5 @@
-/* drops FILE STEP: reads a page at every STEP bytes of FILE, and has the kernel drop all of it before each, as others do
- * who have no use for it; says what the sum of all is. */
+/* dropped_pages FILE STEP: reads a page at every STEP bytes of FILE, and before each has the kernel
+ * drop the whole file, as another process might; prints the sum of all pages. */
 #include "common.h"
 
 static char buf[4096];

@@ -1,4 +1,5 @@
-/* Asks at the abstract address argv[1] for what argv[2] begins with, as an agent would that knows no more. */
+/* Sends a request that begins with argv[2] to the abstract address argv[1], as an agent without
+ * further knowledge would. */
 #include "common.h"
 #include <stddef.h>
 #include <sys/socket.h>

@@ -1,7 +1,6 @@
-/*
- * The client of examples/speculate, whose lines go out one by one: to standard output, and to a file (KILLED_FILE). With
- * KILLED_LETS_OUT they do so before it is known whether they are right: a violation that is to be found.
- */
+/* The client of examples/speculate, whose lines go out one by one: to standard output, and to a
+ * file (KILLED_FILE). With KILLED_LETS_OUT they go out before the outcome is known: a violation
+ * that the test must find. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ static int said(const char *format, ...)
 	va_start(values, format);
 	int length = vsnprintf(line, sizeof line, format, values);
 	va_end(values);
-	/* (Whoever reads this may have gone; the file tells.) */
+	/* The reader may have ended; the file has the lines. */
 	if (write(file, line, length) != length || write(1, line, length) != length)
 		exit(3);
 	return length;

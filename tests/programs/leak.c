@@ -1,14 +1,13 @@
-/*
- * Reads a byte that its shadow does not have, and does harm if it is what the shadow takes it for.
+/* Reads a byte that its shadow does not have, and does harm if the byte is what the shadow assumes.
  *
- * The page at PAGE is how the suite steers it from outside: a shadow says that it has come to the
- * call and waits for `go`; the target, which sees the byte as it is, waits for `done` and then
- * says what of its own has changed meanwhile. Usage: leak CASE COLD-FILE OFFSET, leak --list.
+ * The suite steers it through the page at PAGE. A shadow marks that it has reached the call and
+ * waits for `go`. The target, which sees the real byte, waits for `done` and then prints which of
+ * its own state has changed. Usage: leak CASE COLD-FILE OFFSET, leak --list.
  *
- * leak CASE WAY is the same for a process that speculates by itself: it begins, does the harm, and is taken back
- * when the suite has a child of its own say so. WAY: `speculative`; `own`, with the file opened by itself, for nobody else;
- * `allowed`, with all that it writes going out at once; `native`, without a speculation.
- */
+ * leak CASE WAY is the same for a process that speculates by itself: it begins, does the harm, and
+ * is rolled back when the suite has a child of it report failure. WAY: `speculative`; `own`, with
+ * the file opened by itself alone; `allowed`, with all output going out at once; `native`, without
+ * a speculation. */
 #include "leak.h"
 #include <linux/fs.h>
 #include <mqueue.h>
@@ -51,7 +50,7 @@ long number(const char *name)
 static volatile struct {
 	unsigned long magic, stage, go, done;
 	long result;
-	/* Of one that speculates: the speculation, and the child that is to settle it. */
+	/* The speculation, and the child that settles it. */
 	unsigned long id, settler;
 } *page;
 enum { START, AT_CALL, AFTER_CALL, TARGET = 10 };
@@ -76,7 +75,7 @@ static long any(void)
 	}
 }
 
-/* What a process can see change of its own. */
+/* State of its own that a process can see change. */
 static struct state { long anonymous, pending, mask, uid, nice, files, offset; char directory[512], name[16]; }
 look(int own)
 {
@@ -115,7 +114,7 @@ static int as_before(int own, struct state before)
 	return 17;
 }
 
-/* What runahead_speculate.h has, without the library. */
+/* Declarations of runahead_speculate.h, without the library. */
 enum { BEGIN = 1, FAIL = 3, SET_POLICY = 5 };
 enum { ALLOW = 3 };
 static long spec(long what, long a, long b, long c)
@@ -123,8 +122,8 @@ static long spec(long what, long a, long b, long c)
 	return raw(SYS_fadvise64, 0x9d155bec, 1L << 32 | what, a, b, c, 0);
 }
 
-/* A child that says of the speculation whose number the suite writes to its `done` that it has failed. It ends with its parent,
- * which would be told earlier if it did. */
+/* A child that reports failure of the speculation whose number the suite writes to `done`. It ends
+ * with its parent, whose end would settle the speculation earlier. */
 static pid_t start_settler(void)
 {
 	pid_t pid = must(fork());
@@ -155,7 +154,7 @@ static void speculate(long (*harm)(void), int begins)
 		__builtin_ia32_pause();
 	page->result = harm();
 	page->stage = AFTER_CALL;
-	/* Who computes only is not told of the outcome. */
+	/* A process that only computes is not told of the outcome. */
 	while (!page->done)
 		raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 }
@@ -176,12 +175,12 @@ int main(int argc, char **argv)
 			harm = (*l)->harm;
 	if (!harm)
 		return 97;
-	/* So large that a shadow may get it as it touches it. */
+	/* Large enough for memory that a shadow gets on first touch. */
 	large = malloc(2 << 20);
 	memset(large, 1, 2 << 20);
 	page = mmap((void *)PAGE, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	const char *way = argc == 3 ? argv[2] : 0;
-	/* Who could store into memory that others see does not speculate. */
+	/* A process that could store into shared memory does not speculate. */
 	const int stores = !way || !strcmp(way, "native"), both = PROT_READ | (stores ? PROT_WRITE : 0);
 	int fd = must(open("mapped", O_RDWR));
 	mapped = mmap(0, 4096, both, MAP_SHARED, fd, 0);
@@ -195,7 +194,7 @@ int main(int argc, char **argv)
 	fd = must(open("/dev/shm/leak", O_RDWR));
 	posix_memory = mmap(0, 4096, both, MAP_SHARED, fd, 0);
 	close(fd);
-	/* So large that a shadow gets it as it is used. */
+	/* Large enough for memory that a shadow gets on first use. */
 	anonymous = mmap(0, 1 << 20, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	memory_file = mmap(0, 4096, both, MAP_SHARED, N(memfd), 0);
 	segment = shmat(N(shm), 0, stores ? 0 : SHM_RDONLY);

@@ -1,4 +1,4 @@
-/* What the cases of leak.c are written with. */
+/* Macros for the cases of leak.c. */
 #include "common.h"
 #include <stddef.h>
 
@@ -20,9 +20,9 @@
 struct leak {
 	const char *name;
 	long nr;
-	/* What an outsider sees change when the call is carried out: a key of the suite's, or its beginning. */
+	/* Key of the suite, or its beginning, that an outsider sees change when the call is made. */
 	const char *seen;
-	/* Why the call is not carried out to see that: the kernel's refusal is then all that is shown. */
+	/* Reason why the call is not made to see that; then only the kernel's refusal is tested. */
 	const char *unsafe;
 	/* Why the kernel cannot refuse it, so that only our own restraint can. */
 	const char *restraint;
@@ -35,7 +35,7 @@ struct leak {
 	static const struct leak *const at_##NAME __attribute__((section("leaks"), used)) = &leak_##NAME; \
 	static long harm_##NAME(void)
 #define CASE(NAME, NR, SEEN) LEAK(NAME, NR, SEEN, 0, 0)
-/* One call with these arguments. */
+/* Defines a case of one call with these arguments. */
 #define ONE(NAME, NR, SEEN, ...) CASE(NAME, NR, SEEN) { return T(NR, ##__VA_ARGS__); }
 #define UNSAFE(NAME, NR, WHY, ...) LEAK(NAME, NR, "", WHY, 0) { return T(NR, ##__VA_ARGS__); }
 extern const struct leak *const __start_leaks[], *const __stop_leaks[];

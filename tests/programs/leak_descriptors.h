@@ -1,4 +1,4 @@
-/* Descriptors that the target was given, behind which somebody else is, and new ones. */
+/* Inherited descriptors that other processes share, and new ones. */
 ONE(write_pipe, SYS_write, "fd/pipe_in:unread", N(pipe_in), "leak", 4)
 ONE(writev_pipe, SYS_writev, "fd/pipe_in:unread", N(pipe_in), (&(struct iovec){ "leak", 4 }), 1)
 ONE(read_pipe, SYS_read, "fd/pipe_out:unread", N(pipe_out), buffer, 4)

@@ -1,4 +1,4 @@
-/* Other processes, and what becomes of the shadow's own. SIGURG ends nobody. */
+/* Other processes, and those that the shadow makes. SIGURG ends no process. */
 ONE(kill, SYS_kill, "bystander/ShdPnd", N(bystander), SIGURG)
 ONE(kill_group, SYS_kill, "group/ShdPnd", 0, SIGURG)
 ONE(kill_named_group, SYS_kill, "group/ShdPnd", -N(group), SIGURG)
@@ -38,7 +38,8 @@ ONE(clone3, SYS_clone3, "processes", ((long[11]){ [4] = SIGCHLD }), 64)
 #define SHELL ((char *[]){ "sh", "-c", ": >made", 0 }), ((char *[]){ 0 })
 ONE(execve, SYS_execve, "tree/made", "/bin/sh", SHELL)
 ONE(execveat, SYS_execveat, "tree/made", AT_FDCWD, "/bin/sh", SHELL, 0)
-/* Itself, which nobody but the suite can see; a slip that made it share this with the target would show here. */
+/* Effects on the shadow itself, which only the suite can see. If the target shared this by mistake,
+ * it would show here. */
 ONE(setuid, SYS_setuid, "shadow/Uid", 1234)
 ONE(setreuid, SYS_setreuid, "shadow/Uid", 1234, 1234)
 ONE(setresuid, SYS_setresuid, "shadow/Uid", 1234, 1234, 1234)

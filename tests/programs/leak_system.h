@@ -54,7 +54,7 @@ ONE(x32_unlink, SYS_unlink | 0x40000000, "tree/victim", "victim")
 ONE(x32_kill, SYS_kill | 0x40000000, "bystander/ShdPnd", N(bystander), SIGURG)
 static long int80(long nr, const void *a, long b, long c)
 {
-	/* What lies above 4 GiB cannot be named. */
+	/* Memory above 4 GiB cannot be addressed. */
 	char *low = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	if (low == MAP_FAILED)
 		return -1;

@@ -1,7 +1,7 @@
-// Maps, unmaps, protects, advises, stores to and touches parts of a file and memory of its own, in an order that a seed
-// decides, with children and calls in between; and prints what it has seen.
+// Maps, unmaps, protects, advises, stores to and touches parts of a file and of its own memory, in
+// an order that a seed decides, with children and calls in between; prints what it has seen.
 //
-// usage: mapped FILE SEED STEPS
+// usage: mapped_steps FILE SEED STEPS
 #include "drawn_steps.h"
 
 #define PAGE 4096l
@@ -76,7 +76,7 @@ static void advise(struct mapping *m)
 	madvise(m->at, m->pages * PAGE, advice[next(5)]);
 }
 
-// What a child finds of its parent's memory, and stores to it, which the parent must not see.
+// A child reads its parent's memory and stores to it, which the parent must not see.
 static void child(void)
 {
 	int status;

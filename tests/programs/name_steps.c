@@ -1,5 +1,6 @@
-/* Makes, changes, renames and removes files at random in the working directory, and says what came of each step and what is there in
-   the end. Twice with the same seed, on the same tree, it says the same. Arguments: seed, steps. */
+/* Makes, changes, renames and removes files at random in the working directory. Prints the result
+ * of each step and the final tree. Two runs with one seed on equal trees print the same. Arguments:
+ * seed, steps. */
 #include "common.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,8 @@ static unsigned below(unsigned bound)
 	return (x ^ (x >> 31)) % bound;
 }
 
-/* A name of few: files, directories and links are often met again, and often of another type than expected. */
+/* A name from a short list, so that files, directories and links meet often, and with another type than
+ * expected. */
 static void piece(char *to)
 {
 	static const char *names[] = { "a", "b", "c", "d0", "d1", "d2", "l", "long name" };

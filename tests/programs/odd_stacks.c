@@ -1,12 +1,12 @@
-/* Calls made with a stack pointer that no compiler would make: unaligned, with nothing below it, at nothing at all; and calls
-   that take the memory below the stack away. A program's stack is its own affair: what a call reads and returns must not
-   depend on where that is, and nothing above it, or in the red zone below, may change. */
+/* Calls with a stack pointer that no compiler would make: unaligned, with nothing mapped below it,
+ * or invalid; and calls that unmap the memory below the stack. The results of a call must not
+ * depend on the stack, and memory above it and in the red zone below must not change. */
 #include "common.h"
 
 #define PAGE 4096l
 #define AREA (16 * PAGE)
 
-/* One call with this stack pointer. */
+/* Makes a call with this stack pointer. */
 static long on(char *stack, long nr, long a, long b, long c)
 {
 	register long save __asm__("r12");
@@ -24,7 +24,7 @@ static long on(char *stack, long nr, long a, long b, long c)
 static char *area(void)
 {
 	char *at = (char *)must(mmap(0, AREA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-	/* Nothing lies below the middle. */
+	/* The page below the middle is unmapped. */
 	must(munmap(at, AREA / 2));
 	return at + AREA / 2;
 }
@@ -48,7 +48,7 @@ static void no_room(char *at, int fd)
 	reads("no address", (char *)0x8000000000000000, fd);
 }
 
-/* With an argument also where there is no room for anything below the red zone. */
+/* Any argument adds a stack with unmapped memory just below the red zone. */
 int main(int argc, char **argv)
 {
 	(void)argv;

@@ -1,5 +1,5 @@
-// Counts the system calls of each function, and looks at what they are: everything but the way out is
-// made to trap, and advice on a descriptor is answered as a kernel without runahead answers it.
+// Counts the system calls of each function. Everything except the way out traps, and advice on a
+// descriptor is answered as by a kernel without runahead.
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -1,7 +1,7 @@
-// Maps a file and touches it, so that somebody may look at the faults of its threads; then installs a filter of its own, with which
-// interception ends, and computes for a while in two threads.
+// Maps a file and touches it, so that runahead may sample the faults of its threads. Then it
+// installs a filter of its own, which ends interception, and computes for a while in two threads.
 //
-// usage: gives_up FILE
+// usage: own_filter FILE
 #include "common.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,4 +1,4 @@
-/* What a program can see of how it was started. */
+/* Prints what a program can see of how it was started. */
 #include "common.h"
 #include <sched.h>
 

@@ -1,7 +1,8 @@
-// A chain of processes: one predicts what it will be told and writes to a pipe what follows from it; one reads that, and writes on; one
-// prints. Between two predictions the first forks children, which print as well, and collects them. With LINES lines, one prediction
-// in WRONG_IN is wrong, and an answer takes MICROSECONDS. With "sockets" behind that the chain is one of local sockets. Prints the same
-// whatever comes of the predictions.
+// A chain of processes. The first predicts an answer and writes to a pipe what follows from it; the
+// next reads that and writes on; the last prints. Between two predictions the first forks children,
+// which print as well, and collects them. LINES: number of lines; one prediction in WRONG_IN is
+// wrong; an answer takes MICROSECONDS. With "sockets" as a further argument the chain is one of
+// local sockets. Prints the same for right and wrong predictions.
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ static int channel(int ends[2]) {
     return are_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends);
 }
 
-// By the calls that are made of sockets, mostly.
+// Mostly by the calls for sockets.
 static ssize_t take(int from, char *to, size_t bytes) {
     return are_sockets && *to ? recv(from, to, bytes, 0) : read(from, to, bytes);
 }
@@ -81,7 +82,7 @@ static int ask(int number, int is_wrong) {
         if (runahead_spec_answer(id, &value, sizeof value) == sizeof value)
             return value;
         question.id = 0;
-        // Fall through: nobody has said what is right.
+        // Fall through: no process has answered.
     default:
         write(questions[1], &question, sizeof question);
         if (read(answers[0], &value, sizeof value) != sizeof value)

@@ -1,5 +1,6 @@
-/* Asks the policy that tests plant (agent/src/tried.rs) to have calls wait, be made again, and all threads stop, and says what
-   came of it. Without that policy the same calls do what the kernel makes of them, which does not look at so many arguments. */
+/* Asks the scripted policy that tests plant to delay calls, to repeat them, and to stop all
+ * threads, and prints the results. Without that policy the calls are ordinary ones: the kernel
+ * ignores the further arguments. */
 #include "common.h"
 #include <time.h>
 
@@ -40,7 +41,8 @@ static void *waker(void *unused)
 	return 0;
 }
 
-/* A write waits until another thread has it woken; handlers run meanwhile, and its arguments are what they were. */
+/* A write waits until another thread wakes it. Handlers run meanwhile, and its arguments are
+ * preserved. */
 static void waits(int file)
 {
 	pthread_t thread;
@@ -148,7 +150,7 @@ static void *stop_too(void *unused)
 	return (void *)(most + 1);
 }
 
-/* Threads that compute, call, make others, wait for this and that; and one that stops the others, too. */
+/* Threads that compute, call, make threads and wait; and one that also stops the others. */
 static void stops(long what, int rounds)
 {
 	enum { THREADS = 9 };
@@ -189,7 +191,7 @@ static void stops(long what, int rounds)
 			printf("thread %d: %ld\n", n, come);
 	}
 	fprintf(stderr, "stopped %d times, refused %d, failed %d\n", stopped, refused, failed);
-	printf("stopped: %s, %s\n", failed == 0 && stopped >= rounds / 10 ? "often" : "seldom", moved ? "some moved" : "nobody moved");
+	printf("stopped: %s, %s\n", failed == 0 && stopped >= rounds / 10 ? "often" : "seldom", moved ? "some moved" : "none moved");
 }
 
 int main(int argc, char **argv)

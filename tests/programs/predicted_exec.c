@@ -1,9 +1,14 @@
-// Goes on with a prediction and has a child execute a program with it. executes WRONG HOW PROGRAM ARGUMENTS...
+// predicted_exec WRONG HOW PROGRAM ARGUMENTS...: continues on a prediction, and has a child execute
+// a program meanwhile.
 //
-// The prediction is right, or (WRONG) is not. HOW begins with fork, vfork, or spawn (posix_spawn(3)). What follows says what the one does
-// who answers before he does: + waits until a child is another program than this, - looks a while later whether one is, k waits and
-// kills that child, p waits and kills the parent; o: the program opts out of being followed. The program finds the answer as ANSWER in its environment.
-// (executes says: as such a program, lets that out at once. executes has: says which signals it blocks and ignores.)
+// The prediction is right, or (WRONG) not. HOW begins with fork, vfork, or spawn (posix_spawn(3)).
+// The letters behind it are for the process that answers, before it does: + waits until a child
+// executes another program, - checks a while later whether one does, k waits and kills that child,
+// p waits and kills the parent. With o the program opts out of being followed. The program gets the
+// answer as ANSWER in its environment.
+//
+// predicted_exec says: as the executed program, lets its output out at once. predicted_exec has:
+// prints the signals that it blocks and ignores.
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -73,7 +78,7 @@ static void serve(int is_wrong, const char *how) {
     exit(0);
 }
 
-// As the program that is executed.
+// Code of the executed program.
 static int has(void) {
     sigset_t mask;
     struct sigaction action;
@@ -97,7 +102,7 @@ static int ask(int is_wrong) {
     case RUNAHEAD_FAILED:
         if (runahead_spec_answer(id, &value, sizeof value) == sizeof value)
             return value;
-        // Fall through: nobody has said what is right.
+        // Fall through: no process has answered.
     default:
         write(questions[1], &none, sizeof none);
         if (read(answers[0], &value, sizeof value) != sizeof value)

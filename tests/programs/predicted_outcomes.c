@@ -1,5 +1,6 @@
-// Goes on with predictions, right ones and wrong ones, and looks at what comes of it: here, and in another process, the observer.
-// Prints what is not as it should be, and at the end "as it should be"; without runahead "nobody listens".
+// Continues on right and wrong predictions, and checks the effects, here and in another process,
+// the observer. Prints each fault, and at the end "as it should be"; without runahead "nobody
+// listens".
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ static void is(long seen, long wanted, const char *what) {
     fprintf(stderr, "%s: %ld, should be %ld\n", what, seen, wanted);
 }
 
-// What the observer is asked to do, and where it answers.
+// Requests to the observer, and its answers.
 enum { LOOK, COMMIT, FAIL };
 struct request {
     int what;
@@ -42,7 +43,7 @@ static long bytes_in(int fd) {
     return poll(&ready, 1, 0) == 1 ? read(fd, bytes, sizeof bytes) : 0;
 }
 
-// Says how much of the stream and of the file there is, before and after it does what it is asked for.
+// Reports the length of stream and file, before and after the requested action.
 static void observe(void) {
     struct request request;
     while (read(requests[0], &request, sizeof request) == sizeof request) {
@@ -76,7 +77,7 @@ static void reply(long seen[5]) {
         is(0, 1, "the observer has gone");
 }
 
-// Nobody sees what is written before it is committed, and then all of it.
+// No process sees written data before the commit; after it, all of it is visible.
 static void output_is_held(int out) {
     uint64_t id;
     long seen[5];
@@ -112,7 +113,7 @@ static void output_of_a_wrong_one_never_was(int out) {
     is(runahead_spec_answer(id, right, sizeof right), 5, "bytes of the answer");
     is(strncmp(right, "right", 5), 0, "the answer");
     is(counted, 0, "what was counted");
-    // (What the observer has said meanwhile is still there.)
+    // Answers that the observer gave meanwhile are still available.
     reply(seen);
     is(seen[0] + seen[3], 0, "bytes seen of what never was");
     is(seen[1] == seen[4], 1, "the file is as it was");
@@ -167,7 +168,7 @@ static void state_comes_back(void) {
     free(large);
 }
 
-// One that is wrong below takes those above it along, and what is right above does not go out before what is below.
+// A wrong prediction rolls back those above it, and output of a right one waits for those below it.
 static void order_is_kept(int out) {
     uint64_t ids[3];
     long seen[5];
@@ -215,7 +216,7 @@ static void who_is_to_settle_it_ends(void) {
         usleep(50000);
         _exit(0);
     }
-    // (It is collected, so that it has gone.)
+    // The child was collected, so that it no longer exists.
     int begun = runahead_spec_begin(&id, settler);
     if (begun == RUNAHEAD_SPECULATIVE) {
         signal(SIGCHLD, SIG_IGN);
@@ -233,7 +234,7 @@ static void *turn(void *unused) {
     return unused;
 }
 
-// All threads are taken back together.
+// A rollback restores all threads together.
 static void threads_come_back(void) {
     uint64_t id;
     pthread_t thread;
@@ -257,7 +258,7 @@ static void threads_come_back(void) {
     pthread_join(thread, NULL);
 }
 
-// Whoever follows what becomes of them is told all of it, once.
+// A process that follows outcomes gets each of them once.
 static void events_are_told(void) {
     struct runahead_spec_event seen[4] = {{0, 9}};
     uint64_t position = RUNAHEAD_NOW, ids[2];
@@ -279,8 +280,8 @@ static void events_are_told(void) {
 int main(void) {
     uint64_t id;
     if (runahead_spec_set_policy(1, RUNAHEAD_DEFAULT) == -EBADF) {
-        is(runahead_spec_begin(&id, 0), -EBADF, "begin where nobody listens");
-        puts("nobody listens");
+        is(runahead_spec_begin(&id, 0), -EBADF, "begin without a session");
+        puts("no session");
         return failures != 0;
     }
     if (pipe(requests) || pipe(replies) || pipe(stream))

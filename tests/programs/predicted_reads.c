@@ -1,6 +1,8 @@
-/* asks FILES MS QUESTIONS WRONG_IN [thread]: asks a child that takes MS for an answer which of FILES files in src to read next, and
- * reads them. Each answer is predicted, one in WRONG_IN wrongly (0: none); what is read under a prediction has to be there all the same
- * when that has been taken back. Prints a sum of all that it has read. With another thread, which makes calls meanwhile. */
+/* predicted_reads FILES MS QUESTIONS WRONG_IN [thread]: asks a child, which takes MS milliseconds
+ * for an answer, which of FILES files in src to read next, and reads them. Each answer is
+ * predicted, one in WRONG_IN wrongly (0: none). Data that was read under a prediction must still be
+ * there after a rollback. Prints a sum of everything read. With `thread`, another thread makes
+ * calls meanwhile. */
 #include "common.h"
 #include <pthread.h>
 #include <runahead_speculate.h>

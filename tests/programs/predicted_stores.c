@@ -1,5 +1,6 @@
-// Stores, and has the kernel write, into memory that may be protected while predictions are open, and looks at what comes of it.
-// Prints what is not as it should be, and at the end "as it should be"; without runahead "nobody listens".
+// Stores, and has the kernel write, into memory that may be protected while predictions are open,
+// and checks the effects. Prints each fault, and at the end "as it should be"; without runahead
+// "no session".
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ static void fails(void) {
     abort();
 }
 
-// Nothing is open any more.
+// No prediction is open any more.
 static void commits(void) {
     is(runahead_spec_commit(id), 0, "commit");
     runahead_spec_barrier();
@@ -81,7 +82,7 @@ static char *map(long bytes) {
     return memory;
 }
 
-// How many mappings lie between, and how many of them can be written.
+// Counts the mappings between two addresses, and how many of them are writable.
 static int mappings(const char *from, long bytes, int *writable) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512], rights[8];
@@ -98,7 +99,8 @@ static int mappings(const char *from, long bytes, int *writable) {
     return count;
 }
 
-// Memory that was never touched, and is between two pages that cannot be, is one mapping afterwards: it can be moved.
+// Untouched memory between two pages that cannot be touched is one mapping afterwards: it can be
+// moved.
 static void mappings_stay_whole(void) {
     const long bytes = 16 * MB;
     char *around = map(bytes + 2 * PAGE), *memory = around + PAGE;
@@ -121,7 +123,7 @@ static void mappings_stay_whole(void) {
     munmap(moved, 2 * bytes);
 }
 
-// What a program reads of its mappings is what they are.
+// /proc/self/maps shows a program its real mappings.
 static void nobody_sees_protections(void) {
     char *memory = map(MB);
     memset(memory, 1, MB);
@@ -142,7 +144,7 @@ static char *output(int n) {
     return outputs + n * 8 * PAGE;
 }
 
-// Calls that write are made as ever, each into a page of its own that nobody has touched since the checkpoint.
+// Calls that write, each into a page of its own that was not touched since the checkpoint.
 static void call_all(int file, int directory) {
     char *at;
     int n = 0;
@@ -194,7 +196,7 @@ static void calls_write(void) {
         if (begins() == RUNAHEAD_SPECULATIVE) {
             call_all(file, directory);
             is(output(4)[100], 0x7f, "what was read");
-            // (What is found wrong is taken back as well.)
+            // A rollback also removes the faults that were noted.
             if (round % 2)
                 fails();
             commits();
@@ -280,7 +282,7 @@ static void threads_store(void) {
     stops = 1;
     for (int n = 0; n < 3; n++)
         pthread_join(threads[n], NULL);
-    // (Each goes through all in turn.)
+    // Each thread increments all pages in turn.
     for (int n = 0; n < 64; n++)
         for (int place = 0; place < 3; place++)
             is(counted[n * 512 + place], counted[place], "a thread's count");
@@ -333,7 +335,7 @@ int main(void) {
     runahead_spec_set_policy(requests[1], RUNAHEAD_ALLOW);
     int begun = begins();
     if (begun != RUNAHEAD_SPECULATIVE) {
-        puts("nobody listens");
+        puts("no session");
         return 0;
     }
     commits();

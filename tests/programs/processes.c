@@ -246,7 +246,7 @@ static void compat(void)
 	}
 }
 
-/* Memory shared with a file that is shorter: touching its end is a fault of whoever does it. */
+/* A shared mapping longer than its file: an access behind the end faults. */
 static void on_bus(int s)
 {
 	char path[4096];
@@ -269,7 +269,7 @@ static void beyond_the_end(void)
 	printf("%c\n", p[0]);
 }
 
-/* A lease is broken, with a signal, when somebody else opens the file. */
+/* A lease is broken, with a signal, when another process opens the file. */
 static void lease(void)
 {
 	char path[4096];
@@ -280,7 +280,7 @@ static void lease(void)
 	show(fcntl(fd, F_GETLEASE) == F_WRLCK);
 }
 
-/* What is closed or left is not in use by anybody. */
+/* Files that are closed and directories that are left are not in use any more. */
 static void unmount(void)
 {
 	char file[] = "file";

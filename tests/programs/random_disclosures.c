@@ -1,6 +1,6 @@
-// Says anything at all to runahead, at random, and shows that nothing came of it: neither errno nor any
-// descriptor's offset is another, nobody opened a FIFO, no access time has changed. What was taken is
-// counted only to show that some of it was.
+// Makes random disclosures, valid and invalid, and shows that they have no effect: errno and
+// offsets are unchanged, no FIFO is opened, and no access time has changed. Accepted ones are
+// counted only to show that some were.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -84,7 +84,7 @@ static bool say(void)
     switch (next(8)) {
     case 0: return runahead_cancel_all();
     case 1:
-        // What no library says, now or ever.
+        // A request that no library makes.
         return !syscall(SYS_fadvise64, 0x9d15c105, number(), number(), number(), number(), number());
     case 2: case 3: case 4: {
         const char *path = paths[next(24)];
@@ -121,12 +121,12 @@ int main(int argc, char **argv)
         errnos += !raw && errno != 4242;
         offsets += lseek(fds[0], 0, SEEK_CUR) != 1000 || lseek(fds[11], 0, SEEK_CUR) != 5;
         if (n % 64 == 0 && open("any/fifo", O_WRONLY | O_NONBLOCK) != -1)
-            printf("somebody reads the FIFO\n");
+            printf("the FIFO has a reader\n");
     }
     stat("any/file", &after);
     printf("errno changed %ld times, offsets %ld, access time %ld, size %ld, %s\n", errnos, offsets,
         (long)after.st_atime, (long)after.st_size, open("any/gone", O_RDONLY) == -1 ? "gone" : "back");
-    // Not compared: which of them were, only that somebody listened.
+    // The count is not compared: it only shows that the session accepted some.
     if (getenv("TAKEN")) {
         FILE *out = fopen(getenv("TAKEN"), "w");
         fprintf(out, "%ld\n", taken);

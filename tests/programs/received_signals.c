@@ -1,4 +1,5 @@
-/* Says which signals it gets. "all" ends with SIGRTMAX; "group" and "everybody" send one themselves, and count. */
+/* Prints the signals that it gets. "all" ends with SIGRTMAX; "group" and "broadcast" send one
+ * themselves, and count. */
 #include "common.h"
 
 static volatile sig_atomic_t caught;
@@ -23,7 +24,7 @@ int main(int argc, char **argv)
 			must(sigaction(signal, &a, 0));
 	if (write(1, "ready\n", 6) != 6)
 		return 1;
-	if (strcmp(what, "group") == 0 || strcmp(what, "everybody") == 0) {
+	if (strcmp(what, "group") == 0 || strcmp(what, "broadcast") == 0) {
 		kill(what[0] == 'g' ? 0 : -1, SIGTERM);
 		for (int n = 0; n < 30; n++)
 			usleep(10000);

@@ -1,4 +1,4 @@
-/* What a system call must leave alone: general registers, vector registers, the stack below. */
+/* State that a system call must preserve: general registers, vector registers, the stack below. */
 #include "common.h"
 
 static long calls(long fd, long times, char *buf)

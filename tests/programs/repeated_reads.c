@@ -1,4 +1,5 @@
-/* rereads FILE STEP PIECE TIMES: reads PIECE bytes at every STEP bytes of FILE, TIMES over, and says what the sum of all is. */
+/* repeated_reads FILE STEP PIECE TIMES: reads PIECE bytes at every STEP bytes of FILE, TIMES over,
+ * and prints the sum of all. */
 #include "common.h"
 
 static char buf[1 << 20];

@@ -1,6 +1,6 @@
-/* Asks for the user and group argv[1], in each of the ways there are, and whether there are filters for system
- * calls, then reads the files that follow and prints how much there was. A BusyBox that is not privileged does
- * the former whenever it starts, a browser the latter. */
+/* Sets the user and group argv[1] in every way, asks whether there are filters for system calls,
+ * then reads the files that follow and prints their length. An unprivileged BusyBox does the former
+ * at every start, a browser the latter. */
 #include "common.h"
 #include <grp.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
-/* Reads files, and says who has memory that is shared with the supervisor: this process, and a child that has
- * given up its user, forked in the way that argv[1] says. */
+/* Reads files, and prints which processes have memory that is shared with the supervisor: this one,
+ * and a child that has given up its user, forked in the way of argv[1]. */
 #include "common.h"
 #include <grp.h>
 #include <sys/wait.h>

@@ -28,7 +28,7 @@ int main(void)
 		printf("parent read %zd %u, at %ld\n", n, sum(buf, n), (long)lseek(fd, 0, SEEK_CUR));
 		fflush(stdout);
 	}
-	/* What the test's shell reads from the same description next depends on ours. */
+	/* The next read of the test's shell from the same description depends on ours. */
 	must(read(0, buf, 1234));
 	return 0;
 }

@@ -143,7 +143,7 @@ static void jumps(void)
 	printf("caught enough: %d\n", caught >= 200);
 }
 
-/* On the stack that the program was on, a handler may use as much of it as it likes. */
+/* A handler on the program's own stack may use as much of it as it likes. */
 static void deep(int s)
 {
 	volatile char room[2 << 20];
@@ -243,7 +243,7 @@ static void replaced(void)
 	show(read(30, buf, 100));
 }
 
-/* How often a signal comes when it is sent once. */
+/* Counts the deliveries of a signal that is sent once. */
 static void counter(void)
 {
 	handle(SIGINT, count, SA_RESTART);

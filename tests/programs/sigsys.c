@@ -107,7 +107,7 @@ static void filter(unsigned action, int number)
 	must(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
 }
 
-/* Nothing is allowed but to write and to end: not even to return from a signal. */
+/* A filter that allows only write and exit_group: not even the return from a signal. */
 static void strict(int by_prctl)
 {
 	struct sock_filter code[] = {

@@ -1,5 +1,5 @@
-// Serves files c00 to c39 at DIRECTORY, 5 ms after each is asked for, and never answers who looks up "rubbish".
-// Says "ready", and "asked" each time that it does not answer.
+// Serves files c00 to c39 at DIRECTORY, each 5 ms after the request, and never answers a lookup of
+// "rubbish". Prints "ready", and "asked" for each request that it does not answer.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ static int device;
 static void answer(const struct fuse_in_header *to, int error, const void *data, size_t length) {
     struct fuse_out_header head = {.len = sizeof head + length, .error = -error, .unique = to->unique};
     struct iovec parts[] = {{&head, sizeof head}, {(void *)data, length}};
-    // Who asked may have gone.
+    // The process that asked may have ended.
     if (writev(device, parts, 2) < 0 && errno != ENOENT) {
         perror("answer");
         exit(1);

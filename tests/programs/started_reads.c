@@ -1,4 +1,5 @@
-/* Leaves a file to say that it lives, then reads everything in an order that depends on what it reads. */
+/* Creates a file to show that it runs, then reads everything in an order that depends on what it
+ * reads. */
 #include "common.h"
 
 int main(void)

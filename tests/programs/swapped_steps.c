@@ -1,7 +1,8 @@
-// Has more memory than it may: fills it, and reads, stores to, maps anew, moves and forks parts of it, in an order that a
-// seed decides, with calls whose arguments lie there; then goes over all of it, and prints what it has seen.
+// Has more memory than its limit: fills it, and reads, stores to, maps anew, moves and forks parts
+// of it, in an order that a seed decides, with calls whose arguments lie there. Then it goes over
+// all of it, and prints what it has seen.
 //
-// usage: swaps FILE MEBIBYTES SEED STEPS
+// usage: swapped_steps FILE MEBIBYTES SEED STEPS
 #include "drawn_steps.h"
 
 #define PAGE 4096l
@@ -30,7 +31,7 @@ static void sweep(long first, long count, int stores)
 	}
 }
 
-// What a child finds there is what its parent has.
+// A child finds the contents of its parent.
 static void fork_over(long first, long count)
 {
 	int status;

@@ -1,5 +1,6 @@
-/* lookups make FILE | lookups read FILE: values of a table by way of its index, as a database has them: each
- * page says what it is, an index names the page of each key, and whatever is wrong ends the program. */
+/* table_lookups make FILE | table_lookups read FILE: reads values of a table by its index, as a
+ * database does. Each page contains its own type, an index has the page of each key, and any wrong
+ * value ends the program. */
 #include "common.h"
 
 enum { PAGE = 4096, APART = 128 << 10, KEYS = 192, FIRST = 8 };
@@ -19,7 +20,7 @@ static uint64_t value_of(uint64_t key)
 	return key * 2654435761u % 1000;
 }
 
-/* Not in the order of the keys. */
+/* Another order than that of the keys. */
 static uint64_t page_of(uint64_t n)
 {
 	return FIRST + n * 79 % KEYS;

@@ -1,5 +1,6 @@
-/* rests HOW WARM COLD: WARM calls with everything in memory, then COLD things that are not. The file `cold` is large
- * and mostly not in memory; what is read of it is one piece in every 128 KiB. */
+/* warm_then_cold HOW WARM COLD: makes WARM calls with everything in memory, then COLD accesses to
+ * data that is not. The file `cold` is large and mostly not in memory; one piece in every 128 KiB
+ * of it is read. */
 #include "common.h"
 
 enum { STEP = 128 << 10 };
@@ -14,7 +15,7 @@ static void note(ssize_t n)
 	seen = seen * 31 + sum(buf, n);
 }
 
-/* Nothing of this stalls, once its file is in memory. */
+/* A warm call: never stalls once its file is in memory. */
 static void warm(int fd, int by_offset)
 {
 	for (int i = 0; i < warm_calls; i++) {
@@ -29,7 +30,7 @@ static void warm(int fd, int by_offset)
 	}
 }
 
-/* The same in many threads. */
+/* Warm calls in many threads. */
 static void *warm_too(void *fd)
 {
 	char own[512];

@@ -1,5 +1,5 @@
-/* Reads many cold files, each into memory that holds a name. Who goes on without the data believes the
- * name, and reads what it leads to; the program itself never does. */
+/* Reads many cold files, each into memory that holds a name. A process that goes on without the
+ * data takes the name for the data and reads that file; the program itself never does. */
 #include "common.h"
 
 int main(int argc, char **argv)

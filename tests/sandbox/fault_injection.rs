@@ -1,12 +1,13 @@
-//! What tests inject is absent from the command that is installed: `crates/agent` has it behind the Cargo feature
+//! The installed command contains no fault injection: `crates/agent` has it behind the Cargo feature
 //! `fault-injection`.
 
 use std::path::Path;
 
 use runahead_tests::{End, Run, runahead, runahead_faulty};
 
-/// Bytes of the agent's image that only a build with the feature holds: the mark of calls that a shadow makes as they stand
-/// (`shadow/planted_violations.rs`), and the path of what `fault_injection/call_counting.rs` counts.
+/// Bytes that only an image of the agent with the feature contains: the mark of calls that a
+/// shadow makes as they stand (`shadow/planted_violations.rs`), and the path of the counts of
+/// `fault_injection/call_counting.rs`.
 const MARKS: [&[u8]; 2] = [b"leakmark", b"/dev/shm/runahead-calls-"];
 
 fn holds(program: &Path, bytes: &[u8]) -> bool {

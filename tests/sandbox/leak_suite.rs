@@ -88,7 +88,7 @@ const LET_THROUGH: &[&str] = &[
     "uname",
     "wait4",
 ];
-/// Changes that a permitted call may make to the shadow itself: its descriptors and its working directory.
+/// Changes that a permitted call may make to the shadow itself: descriptors and working directory.
 const OWN: &[&str] = &["shadow/fd", "shadow/cwd"];
 /// uretprobe(2) and uprobe(2), which the kernel lets through every filter; they do nothing but
 /// for a process that a tracer with root's rights has put them into, and end any other.
@@ -418,7 +418,7 @@ const FORKS: [i64; 2] = [libc::SYS_fork, libc::SYS_clone];
 fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Option<String> {
     let case = suite.case(outcome);
     if outcome.attempts == 0 {
-        return Some(format!("nobody came to the call: {:?}", outcome.changed));
+        return Some(format!("no process reached the call: {:?}", outcome.changed));
     }
     let is_speculative = SPECULATIVE.contains(&outcome.mode.as_str());
     let marked = outcome.mode != "asis" && !is_speculative;

@@ -110,7 +110,7 @@ fn fifos_sockets_and_devices_are_never_opened() {
             over.store(true, Relaxed);
             let seen: Vec<bool> =
                 watchers.into_iter().map(|w| w.join().expect("no panic")).collect();
-            assert!(!seen.contains(&true), "somebody opened a FIFO in {run}: {outcome:?}");
+            assert!(!seen.contains(&true), "a FIFO was opened in {run}: {outcome:?}");
             assert_eq!(outcome.end, End::Exit(0), "{run}: {outcome:?}");
         });
     }

@@ -115,7 +115,7 @@ fn clients_print_the_same_for_right_and_wrong_predictions() {
                 let (run, _) = run(&client, service.asked(["200", "50", percent]));
                 let run = either_way(&run, speculates);
                 let outcome = run.run();
-                let asked = service.end().expect("nobody has ended it");
+                let asked = service.end().expect("the service still runs");
                 let same = first.get_or_insert_with(|| outcome.clone());
                 assert_eq!(same.end, End::Exit(0), "{run}: {same:?}");
                 assert_eq!(same.text().lines().count(), 3, "{run}: {same:?}");
@@ -252,7 +252,7 @@ fn outcomes_are_as_predicted_for_program_and_observer() {
     let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours");
     let run = Run::new([program]).dir(directory.path());
     let plain = run.run();
-    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("nobody listens\n", ""));
+    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("no session\n", ""));
     let ours = run.ahead(&["--speculate"]).run();
     assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
 }
@@ -289,7 +289,7 @@ fn memory_is_restored_where_stores_fault() {
     let program = bindings::compile(&source, &["speculate"], Link::Dynamic);
     let run = Run::new([program]).env("LD_LIBRARY_PATH", bindings::library_path());
     let plain = run.run();
-    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("nobody listens\n", ""));
+    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("no session\n", ""));
     let ours = run.ahead(&["--speculate"]).run();
     assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
 }

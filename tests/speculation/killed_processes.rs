@@ -135,7 +135,7 @@ impl Place {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let patience = Duration::from_secs(5);
         let all = |pipe: std::sync::mpsc::Receiver<Vec<u8>>| {
-            text(pipe.recv_timeout(patience).expect("nobody is left who could write"))
+            text(pipe.recv_timeout(patience).expect("no writer is left"))
         };
         let file = self.dir.join("file");
         let filed = text(std::fs::read(&file).unwrap_or_default());
@@ -214,7 +214,7 @@ fn kills_leave_no_process_and_no_speculative_output() {
         }
     }
     eprintln!("killed, of {all:?}: {killed:?} of {times} times; {whole:?} wrote everything");
-    assert!(killed.iter().all(|count| *count > 0), "somebody was never there: {killed:?}");
+    assert!(killed.iter().all(|count| *count > 0), "a process never existed: {killed:?}");
 }
 
 /// An undisturbed run writes what it writes without runahead.

@@ -11,7 +11,8 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace")
 }
 
-/// Target directory of builds for tests. It shares no lock with other builds, as in `tested_command`.
+/// Target directory of builds for tests. It shares no lock with other builds, as in
+/// `tested_command`.
 fn target() -> PathBuf {
     let exe = std::env::current_exe().expect("tests know their own path");
     exe.ancestors().nth(3).expect("tests lie in a target directory").join("bindings-under-test")

@@ -13,7 +13,7 @@ pub fn runahead() -> &'static Path {
     })
 }
 
-/// Path of the command that a test runs with `options`: one that can inject faults if `--plant` is among them.
+/// Path of the command that a test runs with `options`; with `--plant`, one that can inject faults.
 pub fn runahead_for(options: &[&str]) -> PathBuf {
     if options.contains(&"--plant") { runahead_faulty() } else { runahead().to_owned() }
 }

@@ -114,7 +114,7 @@ const VERDICTS: &str = "waited: 3 abc, long, with signals\nmade again: 2, 10 byt
 #[test]
 fn calls_wait_and_repeat_and_threads_stop() {
     let _apart = apart();
-    assert_eq!(tried("stop"), format!("{VERDICTS}stopped: often, nobody moved\n"));
+    assert_eq!(tried("stop"), format!("{VERDICTS}stopped: often, none moved\n"));
 }
 
 #[test]

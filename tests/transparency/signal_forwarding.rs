@@ -149,7 +149,7 @@ fn signals_of_the_command_to_its_group_arrive_once() {
     let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let (Some(()), Some(())) = (available(root()), available(installed("unshare"))) else { return };
     let inside = |command: &str| {
-        let script = format!("{command} {} everybody; exit $?", program.display());
+        let script = format!("{command} {} broadcast; exit $?", program.display());
         Run::new(unshare.into_iter().chain(["sh", "-c", &script])).run()
     };
     let plain = inside("");
@@ -191,7 +191,7 @@ fn stopping_runahead_stops_the_command() {
 #[test]
 fn a_signal_after_the_command_ends_runahead() {
     let _apart = apart();
-    let fifo = scratch().join("nobody-reads");
+    let fifo = scratch().join("without-reader");
     assert_eq!(Run::new([Path::new("mkfifo"), &fifo]).run().end, End::Exit(0));
     let done = scratch().join("done");
     let option = format!("--stats=json:{}", fifo.display());

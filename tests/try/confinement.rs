@@ -77,7 +77,11 @@ fn signals_and_sockets_stay_inside() {
     let outcome = place.tried(&python);
     assert_eq!(outcome.text(), "13\n13\nb'x'\n", "{outcome:?}");
     assert!(!place.work.join("sock").exists());
-    assert_eq!(place.tried(&["commit"]).end, End::Exit(0), "a socket is nobody's any more");
+    assert_eq!(
+        place.tried(&["commit"]).end,
+        End::Exit(0),
+        "a socket without its owner is committed"
+    );
 }
 
 /// Every call that the kernel's headers know is in the table of calls.

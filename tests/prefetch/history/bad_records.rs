@@ -113,7 +113,7 @@ fn special_files_in_a_record_are_not_opened() {
         opened_during(&fifo, || with_file(&fixture, &run, "--replay", &path));
     assert_eq!(outcome, expected);
     assert!(count(&stats, &["history", "replayed", "asked"]) > 50, "{stats:#}");
-    assert_eq!(opened, 0, "somebody had it open");
+    assert_eq!(opened, 0, "a reader had it open");
     // An open by a reader is noticed.
     let (opened, _) = opened_during(&fifo, || {
         let mut reader = std::fs::OpenOptions::new();

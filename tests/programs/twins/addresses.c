@@ -1,4 +1,5 @@
-/* Room that the program knows to be free: what it maps there is its own, whatever has stalled in between. */
+/* Free address space that the program knows: mappings there work, whatever has stalled in between.
+ */
 #include "twin.h"
 #include <sys/shm.h>
 #include <sys/time.h>
@@ -8,7 +9,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* Where `size` bytes were, and are not any more. */
+/* Finds the place of `size` bytes that were mapped and are free again. */
 static char *hole(size_t size)
 {
 	char *p = mmap(0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -49,7 +50,7 @@ static void *stalls(void *first)
 	return 0;
 }
 
-/* All that may need memory: a stall, a child, threads. */
+/* Everything that may need memory: a stall, a child, threads. */
 static void busy(int first)
 {
 	stall(first, 3);
@@ -67,8 +68,8 @@ static void busy(int first)
 		pthread_join(t[i], 0);
 }
 
-/* `at`, where `size` bytes were free, or another such place if the C library keeps a stack there now: which it keeps of threads that have
- * ended depends on the order in which they do. */
+/* `at`, where `size` bytes were free, or another such place if the C library keeps a stack there
+ * now. Which stacks of ended threads it keeps depends on the order of their ends. */
 static char *unless_kept(char *at, size_t size)
 {
 	unsigned char there;
@@ -190,7 +191,8 @@ static size_t largest(void)
 	return some;
 }
 
-/* As tests of libraries do that have memory run out. Each child stalls for the first time before another piece. */
+/* Tests of libraries exhaust memory in this way. Each child stalls for the first time before
+ * another piece. */
 CASE(all_that_is_free_is_taken_piece_by_piece)
 {
 	anew(more, "all_that_is_free_is_taken_piece_by_piece");

@@ -103,7 +103,7 @@ CASE(disarmed_while_on_it)
 	printf("on %d, off %d\n", on_it, off_it);
 }
 
-/* What waits is interrupted, with another stack or without. */
+/* Waiting calls are interrupted, with an alternate stack or without. */
 CASE(waits_with_another_stack)
 {
 	int p[2];

@@ -1,4 +1,5 @@
-/* Programs that answer for the opens of others: leases (fcntl(2)) and permission events (fanotify(7)). */
+/* Programs that decide about the opens of others: leases (fcntl(2)), permission events
+ * (fanotify(7)). */
 #include "twin.h"
 #include <poll.h>
 #include <sys/fanotify.h>
@@ -38,7 +39,7 @@ CASE(a_lease_is_kept_while_it_waits)
 		show(fcntl(fd, F_GETLEASE));
 		fcntl(fd, F_SETLEASE, F_UNLCK);
 		close(fd);
-		/* What a shadow foresees while it waits above. */
+		/* A shadow foresees this while the program waits above. */
 		fd = must(open(in_work(name), O_RDONLY | O_CLOEXEC));
 		must(read(fd, bytes, sizeof bytes));
 		close(fd);

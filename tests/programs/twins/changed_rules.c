@@ -1,5 +1,5 @@
-/* One of several threads changes the rules under which it runs, and what becomes of the others: they have handlers that
- * block every signal, and make calls in them. */
+/* A thread changes its credentials, filters or limits while others run handlers that block every
+ * signal, and make calls in them. */
 #include "twin.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,4 +1,4 @@
-/* Names that are no longer there, or no longer the same, when the call that they were given to returns. */
+/* Names that are unmapped or changed before the call that uses them returns. */
 #include "twin.h"
 #include <pthread.h>
 #include <sys/stat.h>

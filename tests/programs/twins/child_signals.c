@@ -1,4 +1,4 @@
-/* What a parent is told of its children by signals. */
+/* Signals to a parent about its children. */
 #include "twin.h"
 
 CASE(no_zombies)

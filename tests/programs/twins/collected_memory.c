@@ -1,5 +1,5 @@
-/* A collector (libgc) that stops threads by signals and looks for addresses on their stacks: it finds all
- * that a thread holds, wherever the thread was when it was stopped. */
+/* A garbage collector (libgc) that stops threads by signals and scans their stacks: it finds all
+ * that a thread holds, wherever the thread was stopped. */
 #include "twin.h"
 #define GC_THREADS
 #include <gc.h>
@@ -120,7 +120,7 @@ static void collects(int s)
 	GC_gcollect();
 }
 
-/* In a handler, whatever it interrupts: only while nothing is allocated. */
+/* Runs in a handler, whatever it interrupts: only while nothing is allocated. */
 static __attribute__((noinline)) int chain(int first)
 {
 	struct node *head = 0;

@@ -81,7 +81,7 @@ static void pool(int pages)
 	}
 }
 
-/* One huge page, again and again. */
+/* A huge page, again and again. */
 CASE(the_last_huge_page)
 {
 	int had = proc_number("/proc/meminfo", "HugePages_Total:", 10), none = 0;

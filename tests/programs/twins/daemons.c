@@ -12,7 +12,7 @@ static void wait_for_file(const char *path)
 		usleep(1000);
 }
 
-/* Written under another name first, so that whoever waits for it sees all of it. */
+/* Written under another name first, so that a reader that waits for it sees all of it. */
 static void leave(const char *name, const char *text)
 {
 	char *other = in_work("unfinished");
@@ -47,7 +47,7 @@ CASE(forked_twice)
 	print_status("daemon", status);
 }
 
-/* One that nobody adopts but init; the harness sees what it leaves. */
+/* An orphan that only init adopts; the harness sees what it leaves. */
 CASE(that_outlives_its_parent)
 {
 	pid_t child = must(fork());

@@ -1,5 +1,5 @@
-/* C++: exceptions are caught where calls wait for storage, and destructors run where threads are cancelled
- * that wait for a pipe, or read from storage without end. */
+/* C++: exceptions are caught where calls wait for storage. Destructors run where threads are
+ * cancelled that wait for a pipe, or read from storage without end. */
 #include "twin.h"
 #include <sys/ioctl.h>
 #include <fstream>
@@ -105,7 +105,7 @@ CASE(cancelled_in_fgets)
 	}
 }
 
-/* Holds a lock, and reads what is not in memory, again and again: mostly it is cancelled while it waits. */
+/* Holds a lock and reads cold data in a loop: it is mostly cancelled while it waits. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int unlocked;
 
@@ -185,7 +185,7 @@ static std::string contents(int n)
 	return text;
 }
 
-/* What a copy of the program that goes on without the data takes for wrong. */
+/* A value that a shadow without the data takes for wrong. */
 static __attribute__((noinline)) void check(int n)
 {
 	Left looked{ "check" };

@@ -1,4 +1,5 @@
-/* exec: how it fails, what it is given, and what it keeps. Stages of a case are this program again. */
+/* exec: its errors, what it passes on, and what it keeps. Stages of a case are this program again.
+ */
 #include "twin.h"
 #include <sys/stat.h>
 

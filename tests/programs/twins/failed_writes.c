@@ -1,4 +1,4 @@
-/* Writes that fail, or that write less than they were given: whoever makes them is told, and at once. */
+/* Writes that fail, or that are short: their caller gets the error, and at once. */
 #include "twin.h"
 #include <sys/eventfd.h>
 #include <sys/mount.h>
@@ -97,7 +97,7 @@ CASE(only_for_reading)
 	EACH(show(write(fd, "text", 4)); show(pwrite(fd, "text", 4, 9)); show(write(path, "text", 4)); show(write(99, "text", 4)));
 }
 
-/* What lies in memory is written, up to where there is none. */
+/* Bytes up to the end of mapped memory are written. */
 CASE(memory_that_ends)
 {
 	signal(SIGPIPE, SIG_IGN);
@@ -127,7 +127,7 @@ static void limit(rlim_t most)
 	must(setrlimit(RLIMIT_FSIZE, &r));
 }
 
-/* Of a limit that is reached by an end that moves, in one way or another. */
+/* A file size limit that is reached by a growing file, in several ways. */
 CASE(as_large_as_a_file_may_be)
 {
 	signal(SIGXFSZ, SIG_IGN);

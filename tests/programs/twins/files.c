@@ -112,7 +112,7 @@ CASE(locks_of_records)
 		_exit(0);
 	}
 	ended("child", child);
-	/* It also does where nobody but us has opened the file. */
+	/* A lease is also granted if only we have the file open. */
 	child = must(fork());
 	if (child == 0) {
 		got = l;
@@ -168,7 +168,7 @@ CASE(locks_of_open_files)
 		_exit(0);
 	}
 	ended("child", child);
-	/* Held by whoever has the open file, and gone with the last. */
+	/* Held by every holder of the open file, and released with the last. */
 	show(flock(other, LOCK_EX | LOCK_NB));
 	close(fd);
 	show(flock(other, LOCK_EX | LOCK_NB));

@@ -1,4 +1,4 @@
-/* Where the frames of signals lie, and what lies around them. */
+/* Signal frames: where they lie, and the memory around them. */
 #include "twin.h"
 #include <pthread.h>
 #include <ucontext.h>
@@ -68,8 +68,8 @@ CASE(other_stack_reused)
 	printf("%d bytes changed\n", changed);
 }
 
-/* Now and then another thread takes the right to write to it away: the frame cannot be written, or only be
- * read when the handler returns. */
+/* Sometimes another thread removes write permission: the frame cannot be written, or only be read
+ * when the handler returns. */
 static volatile int ended_now;
 
 static void *protects(void *p)
@@ -118,7 +118,7 @@ CASE(handlers_without_room)
 	}
 }
 
-/* One that is too small for the frame. */
+/* A stack that is too small for the frame. */
 CASE(handlers_with_too_little_room)
 {
 	for (int on_it = 0; on_it < 2; on_it++) {
@@ -135,7 +135,7 @@ CASE(handlers_with_too_little_room)
 		}
 		int status;
 		must(waitpid(child, &status, 0));
-		/* Whether it is too small depends on the processor. */
+		/* The size of a frame depends on the processor. */
 		printf("%s\n", on_it || WIFEXITED(status) ? "as expected" : "killed");
 	}
 }
@@ -215,7 +215,7 @@ CASE(inherited_by_clones)
 	}
 }
 
-/* What a handler's context says of it, and what it may change there. */
+/* The context of a handler: its contents, and changes that it may make there. */
 static unsigned change_flags;
 static int change;
 
@@ -241,7 +241,7 @@ CASE(contexts_of_handlers)
 		must(sigaltstack(&none, 0));
 		if (i & 4)
 			set_other(i & 8 ? SS_AUTODISARM : 0);
-		/* On the other stack, kernels differ. */
+		/* Kernels differ on an alternate stack. */
 		change = (i & 3) == 2;
 		change_flags = i & 8 ? 0 : SS_AUTODISARM;
 		raise(i & 1 ? SIGUSR1 : SIGUSR2);
@@ -355,7 +355,7 @@ CASE(handlers_of_a_thread_that_reads)
 	printf("outside %d\n", outside);
 }
 
-/* Nothing below a small stack is touched: by calls from new places nor old ones. */
+/* Calls from new and old places touch nothing below a small stack. */
 CASE(small_stacks)
 {
 	static char area[64 << 10] __attribute__((aligned(4096)));
@@ -408,7 +408,7 @@ CASE(vectors_across_handlers)
 	printf("%d wrong\n", wrong);
 }
 
-/* What is blocked in a handler that interrupts a call with a mask of its own. */
+/* Signals that are blocked in a handler that interrupts a call with a mask of its own. */
 static void print_mask(int s)
 {
 	sigset_t m;
@@ -439,7 +439,7 @@ CASE(masks_in_handlers)
 	}
 }
 
-/* What sigaction(2) says of what was set, and what is left of it. */
+/* sigaction(2) returns what was set, and what remains of it. */
 CASE(actions_as_they_were_set)
 {
 	static const int flags[] = { 0, SA_ONSTACK, SA_RESETHAND, SA_ONSTACK | SA_RESETHAND | SA_NODEFER, SA_RESTART };

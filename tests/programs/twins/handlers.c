@@ -323,7 +323,7 @@ CASE(mask_of_a_handler_for_sigsys)
 	printf("USR1 %d SYS %d\n", sigismember(&now, SIGUSR1), sigismember(&now, SIGSYS));
 }
 
-/* Where the instruction that was interrupted cannot be read: there is none. */
+/* The interrupted instruction cannot be read: there is none. */
 CASE(caught_where_nothing_is)
 {
 	void (*const nowhere[])(void) = { 0, (void (*)(void))0x123456789000, (void (*)(void))&back };

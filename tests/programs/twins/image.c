@@ -1,4 +1,4 @@
-/* What a program finds out about itself. */
+/* Facts that a program can find out about itself. */
 #include "twin.h"
 #include <elf.h>
 #include <asm/prctl.h>
@@ -199,7 +199,7 @@ CASE(no_children_of_ours)
 
 CASE(the_heap)
 {
-	/* What the library itself allocates, it has by now. */
+	/* The library has made its own allocations by now. */
 	puts("begin");
 	stall(5, 1);
 	char *start = sbrk(0), *p = sbrk(1 << 20);

@@ -263,7 +263,7 @@ static void real_shell(void)
 	execl("/bin/sh", "sh", "-i", (char *)0);
 }
 
-/* The shell that everybody has, interactive. */
+/* The usual shell, interactive. */
 CASE(an_interactive_shell)
 {
 	setenv("PS1", "", 1);
@@ -334,6 +334,6 @@ CASE(signals_to_a_group)
 	must(kill(-leader, SIGTERM));
 	must(waitpid(leader, &status, 0));
 	print_status("leader", status);
-	/* All of them are gone: the pipe ends. */
+	/* The pipe ends when all of them have ended. */
 	printf("%d %zd\n", total, read(p[0], &c, 1));
 }

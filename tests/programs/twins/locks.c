@@ -1,5 +1,5 @@
-/* Locks, which belong to a process, an open file, or a description of one: what keeps them, and what does not. Stages
- * of a case are this program again. */
+/* Locks of a process, of an open file, or of a description: what keeps them, and what releases
+ * them. Stages of a case are this program again. */
 #include "twin.h"
 #include <sys/file.h>
 
@@ -9,7 +9,8 @@ static int lock(int fd, int command, int type)
 	return fcntl(fd, command, &l);
 }
 
-/* What lock somebody else would meet who wants to write to `path`, and whether it is the caller's. */
+/* The lock that another process would meet if it wrote to `path`, and whether it is the caller's.
+ */
 static void say_lock(const char *what, const char *path)
 {
 	fflush(stdout);

@@ -103,7 +103,7 @@ CASE(waits_with_a_mask)
 	}
 }
 
-/* All by one site, which serves calls of any number and is made often enough to be patched first. */
+/* A call site for calls of any number, used often enough to be patched first. */
 CASE(by_one_site)
 {
 	struct kernel_action {
@@ -154,7 +154,7 @@ CASE(by_one_site)
 	}
 }
 
-/* What is pending comes at the wait, and only then. */
+/* A pending signal comes at the wait, and only then. */
 CASE(pending_at_the_wait)
 {
 	sigset_t usr1 = set_of(SIGUSR1, SIGSYS), none;

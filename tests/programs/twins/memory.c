@@ -162,7 +162,7 @@ CASE(faults_that_the_program_serves)
 	stall(10, 5);
 	printf("%s %c\n", touch(p, 0), *p);
 	puts(touch(p + 4096, 0));
-	/* What the kernel is to write there faults, too. */
+	/* A write by the kernel faults there, too. */
 	int file = must(open("many/40", O_RDONLY));
 	show(read(file, p + 2 * 4096, 100));
 	show(read(file, p + 100, 100));
@@ -258,7 +258,7 @@ CASE(memory_shared_between_processes)
 	show(write(fd, "x", 1));
 }
 
-/* Everything that is the program's may be unmapped or replaced; everything else stays away from it. */
+/* The program may unmap or replace all of its mappings; other memory does not get in its way. */
 CASE(a_mapping_replaced_again_and_again)
 {
 	char *p = mmap(0, 64 << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-/* membarrier(2) and rseq(2), which belong to a process and to a thread, and of which we use the first. */
+/* membarrier(2) and rseq(2), which belong to a process and to a thread; runahead uses the first. */
 #include "twin.h"
 #include <stddef.h>
 #include <sys/syscall.h>

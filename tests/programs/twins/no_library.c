@@ -79,7 +79,7 @@ CASE(reads_cold_files)
 		print("read", read_file(10 + i));
 }
 
-/* Nothing below the stack pointer but one page. */
+/* Only one page is mapped below the stack pointer. */
 CASE(on_hardly_any_stack)
 {
 	char *p = (char *)call(__NR_mmap, 0, 3 * 4096, 0, 0x22);
@@ -188,7 +188,7 @@ CASE(heap_from_nothing)
 	print("back", call(__NR_brk, start, 0, 0, 0) == start);
 }
 
-/* All that is mapped but its own text and stack is unmapped: vdso, and whatever else lies about. */
+/* Unmaps everything except its own text and stack: the vdso, and all else. */
 CASE(unmaps_what_it_does_not_need)
 {
 	long *p = stack + 1;

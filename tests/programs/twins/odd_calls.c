@@ -56,7 +56,7 @@ CASE(from_memory_that_stays_writable)
 CASE(at_the_end_of_a_page)
 {
 	char *p = place(PROT_READ | PROT_WRITE | PROT_EXEC);
-	/* The instruction's last byte is the mapping's last but one, so that only the return follows. */
+	/* The instruction ends one byte before the mapping does, so that only the return follows. */
 	char *f = p + 2 * 4096 - sizeof CODE;
 	memcpy(f, CODE, sizeof CODE);
 	read_by((caller)f, 15);
@@ -109,7 +109,7 @@ CASE(replaced_by_other_code)
 	puts("done");
 }
 
-/* Of a call that has been made often, only the number is changed. */
+/* A call that was made often, with only its number changed. */
 CASE(renumbered_in_place)
 {
 	unsigned char *p = (void *)place(PROT_READ | PROT_WRITE | PROT_EXEC), code[] = { 0xb8, 0, 0, 0, 0, 0x0f, 0x05, 0xc3 };
@@ -123,7 +123,7 @@ CASE(renumbered_in_place)
 	puts("done");
 }
 
-/* One place that makes different calls, again and again. */
+/* A call site that makes different calls, again and again. */
 static __attribute__((noinline, noclone)) long call_here(long n, long a, long b, long c)
 {
 	return raw(n, a, b, c, 0, 0, 0);
@@ -200,7 +200,7 @@ CASE(the_old_fixed_page)
 	}
 }
 
-/* All registers but the three that the kernel uses keep their values over a call. */
+/* Registers except the three that the kernel uses keep their values over a call. */
 CASE(registers_over_calls)
 {
 	int bad = 0;

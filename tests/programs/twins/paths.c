@@ -211,7 +211,7 @@ static unsigned entries(int fd, size_t size)
 	while ((got = syscall(SYS_getdents64, fd, buf, size)) > 0)
 		for (long at = 0; at < got; n++) {
 			struct dirent64 *e = (void *)(buf + at);
-			/* In any order. */
+			/* Random order. */
 			h += sum(e->d_name, strlen(e->d_name)) * (e->d_type + 1);
 			at += e->d_reclen;
 		}

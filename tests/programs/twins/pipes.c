@@ -4,7 +4,7 @@
 #include <sys/eventfd.h>
 #include <linux/io_uring.h>
 
-/* The end of a pipe comes when the last writer has ended, and no later than it can be waited for. */
+/* A pipe ends with its last writer, and no later than that process can be waited for. */
 CASE(end_of_file_and_end_of_child)
 {
 	for (int i = 0; i < 10; i++) {
@@ -32,7 +32,7 @@ CASE(end_of_file_and_end_of_child)
 	}
 }
 
-/* Once a child has been waited for, nobody else has its end. */
+/* After a child has been waited for, no other process has its end of the pipe. */
 CASE(no_writer_is_left)
 {
 	int left = 0;
@@ -84,7 +84,7 @@ CASE(no_reader_is_left)
 	ended("child", child);
 }
 
-/* What is closed while something is read elsewhere is closed. */
+/* A descriptor that is closed during a read elsewhere is closed. */
 CASE(closed_between_stalls)
 {
 	int left = 0;
@@ -219,7 +219,7 @@ CASE(spliced_and_teed)
 	}
 }
 
-/* Who does not block is told how much there is room for; and reads it all itself. */
+/* A writer that does not block gets the length that fits, and then reads all of it itself. */
 CASE(as_much_as_there_is_room_for)
 {
 	static char buf[30000];

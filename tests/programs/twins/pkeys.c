@@ -1,4 +1,5 @@
-/* Protection keys (pkeys(7)): the rights of each thread are in a register that signal handlers are given anew. */
+/* Protection keys (pkeys(7)): the rights of a thread are in a register, which a handler starts
+ * anew. */
 #include "twin.h"
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -168,7 +169,8 @@ static void on_its_stack(void)
 	swapcontext(&inside, &outside);
 }
 
-/* (Not a thread's whole stack: the kernel writes to its area for rseq(2), at the top, whatever rights are in force.) */
+/* A part of the thread's stack: the kernel writes to its area for rseq(2), at the top, whatever
+ * the rights are. */
 CASE(a_stack_of_a_key)
 {
 	long key = key_with(0);

@@ -48,7 +48,7 @@ static void body(long i)
 	raw(SYS_exit, 0, 0, 0, 0, 0, 0);
 }
 
-/* All with the thread pointer of the first. */
+/* Threads with the thread pointer of the first. */
 CASE(without_a_thread_pointer_of_their_own)
 {
 	for (int i = 0; i < 6; i++) {
@@ -90,7 +90,7 @@ CASE(with_one)
 	}
 }
 
-/* On so little stack that no signal would fit. */
+/* A stack that is too small for any signal. */
 static __attribute__((noinline)) void body_tight(long i)
 {
 	static const char name[] = "many/50";
@@ -113,7 +113,7 @@ CASE(on_a_page_of_stack)
 	}
 }
 
-/* As musl ends a detached thread: its stack goes first. */
+/* musl ends a detached thread in this way: its stack is unmapped first. */
 static void body_that_unmaps(long stack)
 {
 	static volatile int n;

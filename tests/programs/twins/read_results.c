@@ -63,7 +63,7 @@ CASE(bad_descriptors_and_arguments)
 	show(lseek(fd, 0, SEEK_CUR));
 }
 
-/* What fits before the bad part is read; the offset says the same. */
+/* A read returns what fits before the bad part, and moves the offset by that. */
 CASE(bad_in_the_middle)
 {
 	char *page = last_page();
@@ -184,7 +184,7 @@ CASE(growing_while_read)
 	printf("%zd %c\n", read(in, buf, sizeof buf), buf[499]);
 }
 
-/* What was just written is what is read, in memory or not. */
+/* A read returns what was just written, in memory or not. */
 CASE(own_writes)
 {
 	static char buf[200000], got[200000];

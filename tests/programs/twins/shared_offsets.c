@@ -1,11 +1,11 @@
-/* One description, several readers: each read takes its bytes and moves the offset in one go, so that every
- * record is taken once and whole, by whomever. Of each record the start is in memory and the rest is not,
- * which is where a read would come apart. */
+/* Several readers of one description: each read takes its bytes and moves the offset in one step,
+ * so that each record is taken once and whole. The start of each record is in memory and the rest
+ * is not, which is where a read could split. */
 #include "twin.h"
 
 enum { RECORD = 32 << 10, RECORDS = 48, CACHED = 4096, READERS = 4, ATTEMPTS = 4 };
 
-/* In memory that all readers share. */
+/* Memory that all readers share. */
 static struct taken {
 	int count[RECORDS], mixed, odd;
 } *taken;

@@ -254,7 +254,7 @@ static void *calls(void *arg)
 	return 0;
 }
 
-/* One of many threads sets a filter for all: what the others are doing at that moment goes on. */
+/* A thread sets a filter for all threads; calls that the others make at that moment continue. */
 CASE(filter_amid_calls)
 {
 	enum { THREADS = 3 };

@@ -4,7 +4,7 @@
 
 extern char **environ;
 
-/* What a spawned stage of ours finds. */
+/* Prints what a spawned stage finds. */
 static void report(void)
 {
 	sigset_t now;

@@ -8,7 +8,7 @@ static int steps;
 
 static void *a_stack(size_t size)
 {
-	/* With nothing mapped on either side. */
+	/* A stack with unmapped memory on both sides. */
 	char *p = mmap(0, size + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(mprotect(p + 4096, size, PROT_READ | PROT_WRITE));
 	return p + 4096;
@@ -43,7 +43,7 @@ CASE(coroutines_that_read)
 	printf("%d steps\n", steps);
 }
 
-/* So small that the frame of a signal finds no room in it. */
+/* A stack that is too small for the frame of a signal. */
 static volatile long got;
 
 static void small(int me)
@@ -106,7 +106,8 @@ CASE(signals_on_them)
 	}
 }
 
-/* The stack pointer somewhere else, for calls only: in a heap block, in the middle of .bss, at odd places. */
+/* The stack pointer elsewhere during calls: in a heap block, in the middle of .bss, at odd places.
+ */
 CASE(calls_from_odd_stack_pointers)
 {
 	static char room[64 << 10] __attribute__((aligned(64)));

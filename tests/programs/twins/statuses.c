@@ -1,4 +1,4 @@
-/* How a child ended, as its parent sees it. */
+/* Ends of a child, as its parent sees them. */
 #include "twin.h"
 
 CASE(exit_statuses)

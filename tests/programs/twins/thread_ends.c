@@ -1,4 +1,4 @@
-/* How threads end, and processes that have threads. */
+/* Ends of threads, and of processes that have threads. */
 #include "twin.h"
 
 static void cleanup(void *arg)

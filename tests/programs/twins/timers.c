@@ -266,7 +266,7 @@ static void end_busy(void)
 		pthread_join(busy[i], 0);
 }
 
-/* All wait for 40 ms, in vain. */
+/* Each wait times out after 40 ms. */
 static long waits_in_vain(int how, int *pipes, int sem)
 {
 	struct timespec time = { 0, 40000000 }, untouched = { 47, 11 };

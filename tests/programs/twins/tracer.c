@@ -57,7 +57,7 @@ static void becomes_another(void)
 	execl("/bin/sh", "sh", "-c", "exit 6", (char *)0);
 }
 
-/* A program that execs under a tracer: the stops, and nobody else's. */
+/* A program that execs under a tracer: its own stops, and no others. */
 CASE(exec_of_a_child)
 {
 	for (int option = 0; option < 2; option++) {
@@ -78,7 +78,7 @@ CASE(exec_of_a_child)
 	}
 }
 
-/* As debuggers start programs, some of them by vfork: who shall trace waits until the exec. */
+/* Debuggers start programs so, some by vfork: the tracer waits until the exec. */
 CASE(asked_for_before_an_exec)
 {
 	for (int i = 0; i < 6; i++) {
@@ -232,7 +232,7 @@ CASE(what_is_refused)
 	ended("child", child);
 }
 
-/* A program is traced already when it starts: by strace, the debugger that everybody has. */
+/* A program that is traced from its start, by strace, a common debugger. */
 CASE(under_strace)
 {
 	if (more[0]) {

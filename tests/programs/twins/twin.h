@@ -1,6 +1,6 @@
-/* What all twins share. A file holds many cases: `PROGRAM CASE` runs one, and further arguments say
- * that it is a later stage of it, started by exec. What a case prints must be the same in every run:
- * no identifiers, addresses or times, only how they relate.
+/* Shared parts of all twins. A file holds many cases: `PROGRAM CASE` runs one. Further arguments
+ * mean a later stage of it, started by exec. A case must print the same in every run: no
+ * identifiers, addresses or times, only relations between them.
  *
  * TREE is the cold tree that it runs in, W an empty directory to write to. */
 #pragma once
@@ -21,7 +21,7 @@ struct twin {
 	static void n(char **more)
 extern const struct twin __start_twins[], __stop_twins[];
 
-/* Reads `count` files that nobody has read yet, from number `first` (below 64) on. */
+/* Reads `count` cold files, from number `first` (below 64) on. */
 static inline void stall(int first, int count)
 {
 	static const char *tree;

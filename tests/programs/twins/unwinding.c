@@ -1,4 +1,4 @@
-/* Who unwinds the stack from a signal handler finds the program's calls, and no others. */
+/* Unwinding the stack from a signal handler finds the program's calls, and no others. */
 #include "twin.h"
 #include <execinfo.h>
 #include <poll.h>
@@ -89,7 +89,7 @@ CASE(cancelled_in_read)
 	}
 }
 
-/* Where the functions that were interrupted go on. */
+/* Addresses at which the interrupted functions continue. */
 static void *expected[2];
 static volatile int found, handled;
 

@@ -1,4 +1,5 @@
-/* Waiting for children: whom it finds, what it says of them, and when there is nobody. */
+/* Waiting for children: which ones are found, the reported status, and the error without children.
+ */
 #include "twin.h"
 #include <sys/times.h>
 

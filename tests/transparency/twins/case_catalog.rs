@@ -66,6 +66,9 @@ pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
 }
 
+/// Reason of several cases that observe memory.
+const KEPT_MEMORY: &str = "memory that was given up stays until the prediction is committed";
+
 /// Cases without planted predictions: they observe what is not hidden
 /// (`docs/guide/speculation.md`).
 pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
@@ -77,24 +80,33 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
         "changing_names.unmapped_while_an_open_waits",
         "the call is made again, as after any handler, and its name has gone",
     ),
-    ("changing_names.protected_while_an_open_waits", "the same"),
-    ("changing_names.without_an_end_while_an_open_waits", "the same"),
+    (
+        "changing_names.protected_while_an_open_waits",
+        "the call is made again, as after any handler, and its name has gone",
+    ),
+    (
+        "changing_names.without_an_end_while_an_open_waits",
+        "the call is made again, as after any handler, and its name has gone",
+    ),
     ("sigsys.waited_for_by_a_thread", "our signal is taken for the program's"),
     ("tracer.attached_while_it_reads", "the tracer sees our signals, and keeps them from us"),
     (
         "addresses.all_that_is_free_is_taken_piece_by_piece",
         "the mirror is where it has just seen nothing",
     ),
-    ("read_results.bad_in_the_middle", "memory that was given up is there until that is committed"),
-    ("paths.names_at_the_end_of_memory", "the same"),
-    ("memory.protections", "the same"),
-    ("addresses.asked_for_again", "the same"),
+    ("read_results.bad_in_the_middle", KEPT_MEMORY),
+    ("paths.names_at_the_end_of_memory", KEPT_MEMORY),
+    ("memory.protections", KEPT_MEMORY),
+    ("addresses.asked_for_again", KEPT_MEMORY),
     (
         "addresses.moved_to_what_was_free",
-        "the same: later mappings lie elsewhere, one of them where it is about to move another",
+        "kept memory: later mappings lie elsewhere, one of them where it is about to move another",
     ),
     ("image.open_descriptors", "a descriptor that was closed is kept until that is committed"),
-    ("image.status_of_the_process", "the same; and signals are held"),
+    (
+        "image.status_of_the_process",
+        "a descriptor that was closed is kept until that is committed; and signals are held",
+    ),
     ("answered_opens.opens_that_are_allowed", "the answer for which an open waits is held"),
     (
         "timers.interrupted_beside_busy_threads",
