@@ -85,7 +85,7 @@ static int signal_supervisor(int signal)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: discloses HOW FILE CHUNKS\n");
+        fprintf(stderr, "usage: disclosed_reads HOW FILE CHUNKS\n");
         return 2;
     }
     const char *how = argv[1], *path = argv[2];

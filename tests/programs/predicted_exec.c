@@ -35,7 +35,7 @@ static pid_t look(pid_t parent, char name[64]) {
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
         FILE *stat = pid > 0 ? fopen(path, "r") : NULL;
         if (stat && fscanf(stat, "%*d (%60[^)]) %*c %d", name, &its_parent) == 2 && its_parent == parent &&
-            strncmp(name, "executes", 8))
+            strncmp(name, "predicted_exec", 14))
             found = pid;
         if (stat)
             fclose(stat);

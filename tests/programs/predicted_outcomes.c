@@ -1,6 +1,6 @@
 // Continues on right and wrong predictions, and checks the effects, here and in another process,
-// the observer. Prints each fault, and at the end "as it should be"; without runahead "nobody
-// listens".
+// the observer. Prints each fault, and at the end "as it should be"; without runahead "no
+// session".
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
