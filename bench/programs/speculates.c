@@ -1,10 +1,10 @@
 // What speculating costs, measured from inside under `runahead run --speculate`.
 //
-//   speculates checkpoint MEGABYTES PAGES ROUNDS   medians in nanoseconds: checkpoint, commit, rollback
-//   speculates loop WHAT                           nanoseconds a call, not speculative and speculative (natively: the first)
-//   speculates release ROUNDS                      median nanoseconds from the verdict to the byte in a pipe
-//   speculates many PROCESSES EACH                 medians in nanoseconds, all open at once: beginning one, committing one
-//   speculates userfaultfd                         1 if userfaultfd(2) is there, 0 if it is refused
+//   speculates checkpoint MEGABYTES PAGES ROUNDS medians in nanoseconds: checkpoint, commit,
+//   rollback speculates loop WHAT nanoseconds a call, not speculative and speculative (natively:
+//   the first) speculates release ROUNDS median nanoseconds from the verdict to the byte in a pipe
+//   speculates many PROCESSES EACH medians in nanoseconds, all open at once: beginning one,
+//   committing one speculates userfaultfd 1 if userfaultfd(2) is there, 0 if it is refused
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -67,7 +67,8 @@ static int checkpoint(size_t megabytes, int pages, int rounds) {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(memory, 1, bytes);
     uint64_t id;
-    // Two more: the first copies everything. What is measured is kept outside of what is taken back.
+    // Two more: the first copies everything. What is measured is kept outside of what is taken
+    // back.
     int channel[2];
     if (pipe(channel))
         return 1;
@@ -108,7 +109,7 @@ static int checkpoint(size_t megabytes, int pages, int rounds) {
 
 static int loop(const char *what) {
     enum { ROUNDS = 41 };
-    // (As much as a pipe takes that nobody reads from.)
+    // Fill a pipe from which no process reads.
     const int CALLS = *what == 'p' ? 400 : 1000;
     static char buffer[PAGE];
     static uint64_t took[2][ROUNDS];
@@ -125,7 +126,7 @@ static int loop(const char *what) {
         _exit(0);
     }
     close(channel[0]);
-    // (What a child has as well is not this process's own.)
+    // Pages that a child has, too, are not only this process's.
     close(in);
     in = open("/proc/self/exe", O_RDONLY);
     uint64_t id;

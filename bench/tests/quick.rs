@@ -9,7 +9,7 @@ use runahead_testbed::{Disk, Share};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_runahead-bench");
 const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
-/// Rows of commands that may have little memory, for which nobody can read ahead.
+/// Rows of commands with little memory, for which there is no oracle.
 const LIMITED: [&str; 5] = ["matvec", "mgrid", "fft", "fast-matvec", "spindle-matvec"];
 
 /// Runs one row with `--quick`; under runahead too, if that has been built beside this.
@@ -136,7 +136,8 @@ fn data_of_their_own() {
     }
 }
 
-/// Something is switched off, and nothing judged; beside it, in the same pair, all that there is.
+/// A mechanism is switched off, and nothing is judged; in the same pair runs runahead with
+/// everything on.
 #[test]
 fn an_ablation() {
     if let Err(missing) = Disk::probe() {
@@ -165,7 +166,8 @@ fn an_ablation() {
     assert!(ratios.iter().all(|ratio| ratio.is_f64() == knows), "{report}");
 }
 
-/// From storage, with a limit instead of a target: no oracle, and a ratio that grows with the cost.
+/// Rows from storage with a limit instead of a target: no oracle, and a ratio that grows with the
+/// cost.
 #[test]
 fn nothing_to_gain() {
     if let Err(missing) = Disk::probe() {
@@ -191,7 +193,7 @@ fn nothing_to_gain() {
     }
 }
 
-/// One storage after the other, with what they share made once.
+/// Two storages, one after the other, with a common dataset that is made once.
 #[test]
 fn data_on_two_storages() {
     if let Err(missing) = Disk::probe() {
@@ -211,7 +213,7 @@ fn data_on_two_storages() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// What a sync costs: a line for each size, in which all that there is to plot is a number.
+/// Costs of syncs: a line for each size, in which every value to plot is a number.
 #[test]
 fn syncs() {
     if let Err(missing) = Disk::probe() {
@@ -237,7 +239,7 @@ fn syncs() {
     }
 }
 
-/// Where `scripts/setup` puts what Debian has no package of.
+/// Directory in which `scripts/setup` puts modules and sources that Debian has no package of.
 fn cache() -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(Into::into).or(home);
@@ -252,7 +254,7 @@ fn source_is_fetched() -> bool {
     })
 }
 
-/// These need no storage, and so no root.
+/// Rows that need no storage, and so no root.
 #[test]
 fn costs() {
     let mut rows = vec!["true-dash", "resident", "resident-child"];

@@ -26,12 +26,12 @@ pub struct Census {
     pub bytes: u64,
 }
 
-/// What a copy has in place of a symbolic link.
+/// Treatment of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// The link.
+    /// The copy has the link.
     Keep,
-    /// The file or directory that it points to; nothing for links that point nowhere.
+    /// The copy has the file or directory that it points to; nothing for links that point nowhere.
     Follow,
 }
 

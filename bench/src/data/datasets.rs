@@ -29,7 +29,7 @@ pub struct Dataset {
     pub dir: &'static str,
     /// MiB of the memory file system that a storage with it takes.
     pub mib: u64,
-    /// The same of a quick run.
+    /// MiB of a quick run.
     pub quick_mib: u64,
     /// Programs and files that making it needs, with Debian's packages of them.
     pub needs: &'static [Need],
@@ -40,7 +40,7 @@ pub struct Dataset {
 /// A program, or a file if the name begins with `/`, and Debian's package of it.
 pub type Need = (&'static str, &'static str);
 
-/// What a dataset is made from, and where.
+/// Source and directory of a dataset that is being made.
 #[derive(Debug, Clone, Copy)]
 pub struct Making<'a> {
     pub dir: &'a Path,

@@ -32,7 +32,7 @@ const SET: &str = "set";
 const RUBBISH: &str = "rubbish";
 
 const BLOCK: usize = 4096;
-/// Of the chain: 200 MB.
+/// Blocks of the chain: 200 MB.
 const BLOCKS: u64 = 50_000;
 const QUICK_BLOCKS: u64 = 500;
 /// Size of the file that is read again.

@@ -35,16 +35,14 @@ pub struct Job {
     pub artefact: Option<PathBuf>,
     /// A directory that is made anew before each run and removed after it.
     pub fresh: Option<Fresh>,
-    /// How it ends.
     pub manner: Manner,
-    /// Source of its figure.
     pub gauge: Gauge,
     /// True if the lines of its output come in any order (`make -j2`): they are compared sorted.
     pub unordered: bool,
     /// True if it touches little of what it maps: of a mapping, the oracle reads what is in memory
     /// after a run.
     pub touches: bool,
-    /// Where runahead and its files are for a command that runs below another root directory.
+    /// Place of runahead and its files for a command that runs below another root directory.
     pub inside: Option<Inside>,
 }
 
@@ -67,10 +65,10 @@ pub struct Fresh {
     pub dir: PathBuf,
 }
 
-/// How a command ends.
+/// End of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// By itself.
+    /// It ends by itself.
     Itself,
     /// It is redis: it serves `requests` of each kind, sent `pipeline` at a time, and is then told
     /// to end.

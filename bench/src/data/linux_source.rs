@@ -84,7 +84,7 @@ fn version(path: &Path) -> Option<Vec<u32>> {
     number.split('.').map(|part| part.parse().ok()).collect()
 }
 
-/// Where a tarball's tree is, or will be.
+/// Place of a tarball's tree in the cache.
 struct Cached {
     root: PathBuf,
     /// `linux-source-X.Y`, also the top directory in the tarball.

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// User and group `nobody`.
+/// User and group without rights (`nobody`).
 pub const NOBODY: u32 = 65534;
 
-/// Words that execute what follows them as `nobody`.
+/// Words that execute what follows them as [`NOBODY`].
 pub fn as_nobody() -> Vec<OsString> {
     let [user, group] = ["u", "g"].map(|of| OsString::from(format!("--re{of}id={NOBODY}")));
     vec!["setpriv".into(), user, group, "--clear-groups".into()]
 }
 
-/// Gives a file or directory to `nobody`, which only root can do.
+/// Gives a file or directory to [`NOBODY`], which only root can do.
 pub fn give(path: &Path) -> Result<(), Error> {
     chown(path, Some(NOBODY), Some(NOBODY)).map_err(Error::system("change the owner of", path))
 }

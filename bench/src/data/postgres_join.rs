@@ -1,8 +1,7 @@
 //! A PostgreSQL cluster with an inner relation that has an index, and outer relations without.
 //!
-//! One backend by itself (`--single`) joins them, which is what a server's backend does, without
-//! the server. It refuses to be root, so the whole of the command, runahead included, is another
-//! user's.
+//! A backend without a server (`--single`) joins them as a server's backend does. It refuses to be
+//! root, so the whole command, runahead included, is another user's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,16 +25,17 @@ pub static RELATIONS: Dataset = Dataset {
 
 const SCRIPT: &str = include_str!("../../programs/join.sql");
 
-/// Where Debian has its versions.
+/// Directory of Debian's versions.
 const VERSIONS: &str = "/usr/lib/postgresql";
 const PACKAGE: &str = "postgresql";
 
-/// 380 MB with the index.
+/// Tuples of the inner relation: 380 MB with the index.
 const INNER: u32 = 2_000_000;
-/// As many as plain joins in half a minute on the disk, and in a minute on spindles.
+/// Tuples of the outer relation: plain joins them in half a minute on the disk, and in a minute on
+/// spindles.
 const OUTER: u32 = 3_000;
 
-/// Much smaller than the relations, without what would write or run beside the query.
+/// Settings of the backend: buffers much smaller than the relations, and no work beside the query.
 const SETTINGS: [&str; 12] = [
     "shared_buffers=8MB",
     "maintenance_work_mem=256MB",
@@ -51,7 +51,7 @@ const SETTINGS: [&str; 12] = [
     "max_parallel_workers_per_gather=0",
 ];
 
-/// Leaves an index nested-loop join as the only way.
+/// Statements that leave an index nested-loop join as the only plan.
 const PLAN: &str = "SET enable_hashjoin=off; SET enable_mergejoin=off; SET enable_bitmapscan=off; \
     SET enable_material=off; SET enable_memoize=off;";
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_that_fails_is_noticed() {
+    fn a_failed_statement_is_found() {
         let fine = "LOG:  checkpoint complete\nNOTICE:  there is one\n";
         assert_eq!(complaint(fine), None);
         let wrong =

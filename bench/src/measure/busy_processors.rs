@@ -11,7 +11,7 @@ use crate::error::Error;
 const SPIN: &str = "while kill -0 $1 2>/dev/null; do \
                     i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
 
-/// One for each processor that this process may use, with its priority.
+/// Spinning processes, one for each processor that this process may use, with its priority.
 pub struct Spinners(Vec<Child>);
 
 impl Spinners {

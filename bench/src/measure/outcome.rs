@@ -17,7 +17,7 @@ use crate::report::runs::Kind;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest {
     pub bytes: u64,
-    /// In hexadecimal.
+    /// SHA-256 in hexadecimal.
     pub sha256: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub stderr: Digest,
     /// The file of [`crate::data::job::Job::artefact`].
     pub artefact: Option<Digest>,
-    /// In the unit of the row, if not the elapsed time.
+    /// Figure in the unit of the row, if not the elapsed time.
     pub figure: Option<f64>,
     /// Other things measured, by name.
     pub more: BTreeMap<String, f64>,

@@ -61,7 +61,7 @@ struct Measurement<'a> {
     /// The program under test, where the job's user can run it.
     runahead: Option<PathBuf>,
     accesses: Arc<Vec<Access>>,
-    /// What runahead itself recorded of a run.
+    /// Runahead's own recording of a run.
     history: Option<PathBuf>,
     /// Programs that the recorded run started.
     starts: Option<usize>,
@@ -311,7 +311,7 @@ impl Measurement<'_> {
                 tries += 1;
                 continue;
             }
-            // Shadows are nobody's children.
+            // Shadows are not waited for.
             let shadows = stats.as_ref().and_then(|stats| stats["shadow_cpu_seconds"].as_f64());
             self.runs.push(RunReport {
                 kind,
@@ -484,7 +484,7 @@ fn everyday_title(row: &Row, without: &[String]) -> String {
     }
 }
 
-/// How often the kernel's caches have been dropped since it started.
+/// Number of times that the kernel's caches have been dropped since it started.
 fn times_caches_dropped() -> u64 {
     let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let dropped = counters.lines().filter_map(|line| line.strip_prefix("drop_"));

@@ -69,7 +69,7 @@ impl Scratch {
     }
 }
 
-/// What to put on a storage.
+/// Content to put on a storage.
 #[derive(Clone, Copy)]
 pub struct Filling<'a> {
     /// The rows that work on the storage, which say what they need on it.
@@ -99,7 +99,7 @@ pub struct Site {
     census: Census,
     /// Mount points below the root, to be unmounted first.
     mounted: Vec<PathBuf>,
-    /// What the share shows, to be removed with it.
+    /// Directory that the share shows, to be removed with it.
     source: Option<PathBuf>,
     spinners: Option<Spinners>,
 }

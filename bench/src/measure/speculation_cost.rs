@@ -139,7 +139,7 @@ impl Bench {
         Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
     }
 
-    /// One of the programs, in a session that may speculate or not.
+    /// A program, in a session that may speculate or not.
     fn program(&self, name: &str, speculates: bool) -> Command {
         if !speculates {
             return Command::new(self.at(name));

@@ -15,7 +15,7 @@ use crate::rows::row::Cache;
 /// Layout of the file; grows when fields change meaning.
 const VERSION: u32 = 1;
 
-/// All results of one file.
+/// Results of one file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// The [`VERSION`] that wrote it.
@@ -25,7 +25,7 @@ pub struct Report {
     pub tree: Tree,
     /// The version of the runahead under test; none if it was not measured.
     pub runahead: Option<String>,
-    /// In the order of the table.
+    /// Rows in the order of the table.
     pub rows: Vec<RowReport>,
 }
 
@@ -50,7 +50,7 @@ pub struct Tree {
     pub census: Census,
 }
 
-/// One row.
+/// Results of a row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RowReport {
     pub name: String,
@@ -122,7 +122,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// All, in the order of the document.
+    /// Sections in the order of the document.
     pub const ALL: [Self; 6] =
         [Self::Cold, Self::Ablation, Self::Futile, Self::Warm, Self::Cost, Self::Everyday];
 }

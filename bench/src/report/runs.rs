@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// By itself.
+    /// Without anything in front of it.
     Plain,
     /// Under `runahead run`, with the options of the row.
     Runahead,
@@ -16,7 +16,7 @@ pub enum Kind {
     Whole,
     /// Under `runahead run` once more, with what it learned from the run before.
     Again,
-    /// By itself, while all its accesses are made for it.
+    /// Plain, while other threads make all its accesses.
     Oracle,
     /// Under `runahead run --replay` of what it read before.
     Replay,

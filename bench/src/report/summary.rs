@@ -69,7 +69,7 @@ pub enum Verdict {
     Miss,
     /// It has no result.
     Failed,
-    /// Nothing is judged: runahead was not measured, or with `--quick`, or without something.
+    /// It is not judged: runahead was not measured, or with `--quick`, or without something.
     #[default]
     Open,
 }
@@ -81,7 +81,7 @@ pub enum Judged {
     Ratio(Cache, f64),
     /// Figures, and limits on them.
     Cost(Cache, Cost),
-    /// None: runahead without something, or an everyday row.
+    /// No measure: runahead without something, or an everyday row.
     Nothing,
 }
 

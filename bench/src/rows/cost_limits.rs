@@ -6,19 +6,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// In what a row is measured.
+/// Unit of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Elapsed time of the command.
     Seconds,
-    /// Of one call, told by the program.
+    /// Time of one call, as the program prints it.
     NanosecondsPerCall,
-    /// Of one program that a script starts.
+    /// Time of one program that a script starts.
     MicrosecondsPerStart,
-    /// Answered by a server: the only unit of which more is better.
+    /// Requests that a server answers: the only unit of which more is better.
     RequestsPerSecond,
-    /// Resident.
+    /// Resident memory.
     KiB,
 }
 
@@ -40,29 +40,29 @@ impl Unit {
     }
 }
 
-/// What is asked of a row of costs. A limit that is not asked is none.
+/// Limits of a row of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Of the figures of its runs.
+    /// Unit of the figures of its runs.
     pub unit: Unit,
-    /// Runahead's figure over plain's: at most, or at least where more is better.
+    /// Largest ratio of runahead's figure and plain's; the smallest if more is better.
     pub ratio: Option<f64>,
-    /// Runahead's figure less plain's, at most.
+    /// Largest difference of runahead's figure and plain's.
     pub added: Option<f64>,
 }
 
 impl Cost {
-    /// A ratio only.
+    /// Limits with a ratio only.
     pub const fn ratio(unit: Unit, ratio: f64) -> Self {
         Self { unit, ratio: Some(ratio), added: None }
     }
 
-    /// A difference only.
+    /// Limits with a difference only.
     pub const fn added(unit: Unit, added: f64) -> Self {
         Self { unit, ratio: None, added: Some(added) }
     }
 
-    /// Whether runahead's figure over plain's, and less plain's, are within all limits.
+    /// True if the ratio and the difference of runahead's figure and plain's are within all limits.
     pub fn met(&self, ratio: f64, added: f64) -> bool {
         let ratio_met = self.ratio.is_none_or(|limit| match self.unit.more_is_better() {
             true => ratio >= limit,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said() {
+    fn limits_are_shown() {
         let both = Cost { unit: Unit::NanosecondsPerCall, ratio: Some(1.1), added: Some(40.0) };
         assert_eq!(both.asked(), "at most 1.1, +40.0 ns");
         assert_eq!(Cost::ratio(Unit::RequestsPerSecond, 0.98).asked(), "at least 0.98");

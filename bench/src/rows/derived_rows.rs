@@ -71,7 +71,7 @@ pub fn elsewhere(rows: &[Row]) -> Vec<Row> {
 const ABLATED: [&str; 5] = ["sqlite-range", "postgres-80", "link", "slices", "grep-files"];
 /// Mechanisms that `runahead run --without` knows.
 const MECHANISMS: [&str; 4] = ["stale", "again", "horizon", "memory"];
-/// The same where a wrong hint is in the way of others.
+/// Rows on rotating disks, where a wrong hint delays others.
 const ABLATED_ON_SPINDLES: [&str; 2] = ["spindles-postgres-20", "spindles-postgres-80"];
 const MECHANISMS_ON_SPINDLES: [&str; 2] = ["horizon", "memory"];
 

@@ -11,14 +11,14 @@ use crate::error::Error;
 use crate::rows::cost_limits::{Cost, Unit};
 use crate::rows::storages::Place;
 
-/// What is in memory before a run.
+/// State of memory before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// Nothing of the storage under test. Without a cost, plain's time over runahead's is at least
-    /// the target.
+    /// Memory has nothing of the storage under test. Without a cost, plain's time over runahead's
+    /// is at least the target.
     Cold,
-    /// All of it. Without a cost, runahead's time over plain's is at most the target.
+    /// Memory has all of it. Without a cost, runahead's time over plain's is at most the target.
     Warm,
 }
 

@@ -17,7 +17,7 @@ pub struct Place {
     pub busy: bool,
 }
 
-/// What makes a storage.
+/// Medium of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// A simulated disk with ext4.
@@ -64,7 +64,7 @@ pub static SHARE: Place = place("share", Medium::Share, NETWORK);
 /// A network file system with installations of programs.
 pub static APPS: Place = place("apps", Medium::Share, NETWORK);
 
-/// All of them, in the order in which they are brought up, one after the other.
+/// Places in the order in which they are brought up, one after the other.
 pub static PLACES: [&Place; 9] =
     [&DISK, &FAST, &LARGE, &MEMORY, &SPINDLES, &SPINDLES_3, &SPINDLE, &SHARE, &APPS];
 
@@ -107,7 +107,7 @@ pub static EVERYDAY: [Place; 7] = [
 ];
 
 impl Place {
-    /// How it serves; with little latency if `quick`, for tests of the harness.
+    /// Returns its service, with little latency if `quick`, for tests of the harness.
     pub fn service(&self, quick: bool) -> Service {
         let short = |time: Duration| if quick { time.min(Duration::from_millis(1)) } else { time };
         match self.service {
@@ -137,7 +137,7 @@ impl Place {
         }
     }
 
-    /// How the oracle does best here.
+    /// Returns the oracle that is best here.
     pub fn oracle(&self) -> Oracle {
         match self.service {
             Service::Spindles { .. } => Oracle { threads: 128, lookups_first: true },
@@ -156,7 +156,7 @@ impl Place {
     }
 }
 
-/// How accesses are made for a command: the best of 1 to 2048 threads and both orders.
+/// Threads and order of the oracle's accesses: the best of 1 to 2048 threads and both orders.
 ///
 /// The storage serves no more at a time than it always does. But several accesses wait for one
 /// request (16 inodes are in a block), so that it takes more threads than that to keep it busy. On

@@ -21,7 +21,7 @@ pub struct System {
     pub source: io::Error,
 }
 
-/// For `map_err`: `what` is an infinitive, as in "cannot read FILE".
+/// Returns a function for `map_err`; `what` is an infinitive, as in "cannot read FILE".
 pub fn system<E: From<System>>(
     what: &'static str,
     path: impl AsRef<Path>,

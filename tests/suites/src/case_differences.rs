@@ -1,7 +1,7 @@
 //! Differences that runahead made.
 //!
-//! Invariant: only a case whose native runs all agree can differ. If its native runs do not agree it is
-//! flaky, regardless of its runs under runahead.
+//! Invariant: only a case whose native runs all agree can differ. If its native runs do not agree
+//! it is flaky, regardless of its runs under runahead.
 
 use std::collections::BTreeSet;
 

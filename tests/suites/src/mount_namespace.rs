@@ -1,9 +1,9 @@
 //! The harness's own mount namespace.
 //!
-//! A disk can be mounted anew only if no other namespace has it mounted, and every new mount namespace on
-//! the machine (a container, a sandbox, another test) begins with a copy of all mounts. So the slow
-//! disks are mounted where no other namespace copies from. Copies of other processes' slow disks are unmounted here,
-//! so that those can be unmounted there.
+//! A disk can be mounted anew only if no other namespace has it mounted, and every new mount
+//! namespace on the machine (a container, a sandbox, another test) begins with a copy of all
+//! mounts. So the slow disks are mounted where no other namespace copies from. Copies of other
+//! processes' slow disks are unmounted here, so that those can be unmounted there.
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::error::Error;
 
 /// Moves this process, which has no threads yet, into a mount namespace of its own.
 pub fn enter() -> Result<(), Error> {
-    // SAFETY: only the mount namespace is unshared: no descriptors, and no memory that anything here
-    // relies on being shared.
+    // SAFETY: only the mount namespace is unshared: no descriptors, and no memory that anything
+    // here relies on being shared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
         .map_err(|e| Error::system("make a mount namespace for", "/proc/self")(e.into()))?;
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;

@@ -20,8 +20,8 @@ Exit status: 0 no difference; 1 runahead made a difference; 2 wrong command line
 
 /// Runs other projects' test suites natively and under runahead from cold storage, and compares.
 ///
-/// It needs root (a slow disk, namespaces); the tests themselves run as the user nobody. What is
-/// downloaded and built stays in $XDG_CACHE_HOME/runahead/suites.
+/// It needs root (a slow disk, namespaces); the tests themselves run as a user without rights. What
+/// is downloaded and built stays in $XDG_CACHE_HOME/runahead/suites.
 #[derive(Debug, Parser)]
 #[command(name = "runahead-suites", version, after_help = EXAMPLES)]
 pub struct Cli {
@@ -46,7 +46,8 @@ pub enum Task {
         #[arg(long = "suite", value_name = "NAME")]
         suites: Vec<String>,
     },
-    /// Open a shell in the namespaces of a unit, with a cold slow disk; it prints the unit's command
+    /// Open a shell in the namespaces of a unit, with a cold slow disk; it prints the unit's
+    /// command
     Shell(Shell),
     /// Print the document that belongs to a JSON file of results
     Render {
@@ -64,13 +65,13 @@ pub struct Run {
     #[arg(long, conflicts_with_all = ["sample", "units"])]
     pub all: bool,
 
-    /// N units chosen at random, in turn from each chosen suite; if none is chosen, from those that are
-    /// quickly prepared. Units known to be slow are left out
+    /// N units chosen at random, in turn from each chosen suite; if none is chosen, from those that
+    /// are quickly prepared. Units known to be slow are left out
     #[arg(long, value_name = "N", conflicts_with_all = ["units", "budget"])]
     pub sample: Option<usize>,
 
-    /// Time for each suite: its units are begun in a random order until this is used up. A unit that
-    /// takes longer than this natively is left out
+    /// Time for each suite: its units are begun in a random order until this is used up. A unit
+    /// that takes longer than this natively is left out
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "units")]
     pub budget: Option<Duration>,
 
@@ -95,8 +96,8 @@ pub struct Run {
     #[arg(long, conflicts_with_all = ["native_only", "write_md"])]
     pub native_twice: bool,
 
-    /// Instead of running ahead, plant right and wrong predictions after calls that the seed picks, in
-    /// every process of a unit: they are committed or rolled back, and nothing may differ
+    /// Instead of running ahead, plant right and wrong predictions after calls that the seed picks,
+    /// in every process of a unit: they are committed or rolled back, and nothing may differ
     #[arg(long, conflicts_with_all = ["native_only", "native_twice", "write_md"])]
     pub speculate: bool,
 

@@ -1,8 +1,9 @@
 //! A suite's tree on a slow disk, kept as it is in the cache.
 //!
-//! Invariant: every run begins with the tree that the cache has. Units of most suites cannot write into it, because it
-//! is root's and they are not. The other trees belong to the user of the units, and are looked through after each run:
-//! a file with another type, mode, size, time or target is restored.
+//! Invariant: every run begins with the tree that the cache has. Units of most suites cannot write
+//! into it, because it is root's and they are not. The other trees belong to the user of the units,
+//! and are looked through after each run: a file with another type, mode, size, time or target is
+//! restored.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +15,7 @@ use walkdir::WalkDir;
 
 use crate::error::Error;
 
-/// User and group `nobody`, as which units run.
+/// User and group as which units run (`nobody`).
 pub const NOBODY: u32 = 65534;
 
 /// Properties of a file that are compared.

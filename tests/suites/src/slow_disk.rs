@@ -65,8 +65,8 @@ impl SlowDisk {
         &self.dir
     }
 
-    /// Makes the suite's tree as in the cache, and an empty directory to work in, with nothing in memory and the
-    /// delay on.
+    /// Makes the suite's tree as in the cache, and an empty directory to work in, with nothing in
+    /// memory and the delay on.
     pub fn fresh(&self) -> Result<(), Error> {
         self.disk.set_delay(false)?;
         let work = self.dir.join("work");
@@ -113,15 +113,16 @@ impl SlowDisk {
             rustix::fs::fadvise(&self.device, 0, None, rustix::fs::Advice::DontNeed)
                 .map_err(|e| Error::system("forget the pages of", &self.node)(e.into()))?;
         }
-        // Another process that tried to take this device for a disk holds it until its attempt fails.
+        // Another process that tried to take this device for a disk holds it until its attempt
+        // fails.
         self.patiently("mount", &self.node, || {
             rustix::mount::mount(&self.node, &self.dir, "ext4", MountFlags::empty(), None)
         })?;
         released
     }
 
-    /// Unmounts it here. A process that looks at all mounts, as for a new namespace, keeps each busy for a
-    /// moment.
+    /// Unmounts it here. A process that looks at all mounts, as for a new namespace, keeps each
+    /// busy for a moment.
     fn unmount(&self) -> Result<(), Error> {
         self.patiently("unmount", &self.dir, || {
             rustix::mount::unmount(&self.dir, UnmountFlags::empty())
@@ -148,8 +149,8 @@ impl SlowDisk {
         }
     }
 
-    /// Waits until no namespace has it mounted any more: until then it would not be mounted anew but
-    /// once more.
+    /// Waits until no namespace has it mounted any more: until then it would not be mounted anew
+    /// but once more.
     fn released(&self) -> Result<(), Error> {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -169,7 +170,8 @@ impl SlowDisk {
     }
 }
 
-/// Directory for the disk's bytes: in memory if there is much, so that no unit waits for the machine's own disk.
+/// Directory for the disk's bytes: in memory if there is much, so that no unit waits for the
+/// machine's own disk.
 fn backing_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

@@ -165,7 +165,8 @@ fn progress(name: &'static str, units: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Shows a line for each unit; for one that differs, also the outputs and the commands to look into it.
+/// Shows a line for each unit; for one that differs, also the outputs and the commands to look into
+/// it.
 fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &Outcome) {
     bar.inc(1);
     let Outcome { unit, verdict, .. } = outcome;

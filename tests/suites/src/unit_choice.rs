@@ -7,8 +7,8 @@ use crate::options::Run;
 use crate::suite_cache::{self as prepare, Ready};
 use crate::suites::all_suites::named;
 
-/// Returns the suites that `options` choose, prepared if need be, with the units to run. A suite that cannot be
-/// prepared is left out if its error is `tolerated`.
+/// Returns the suites that `options` choose, prepared if need be, with the units to run. A suite
+/// that cannot be prepared is left out if its error is `tolerated`.
 pub fn selection(
     options: &Run,
     seed: u64,

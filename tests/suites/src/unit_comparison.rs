@@ -116,11 +116,12 @@ impl Rules {
     }
 }
 
-/// Limit of a run with predictions, in times of the native one: one call in four has a prediction, and a process that
-/// waits for its outcome waits for a part of a millisecond.
+/// Limit of a run with predictions, in times of the native one: one call in four has a prediction,
+/// and a process that waits for its outcome waits for a part of a millisecond.
 const PLANTED_TIMES: f64 = 20.0;
 
-/// Seed of a unit, so that units do not all begin alike. It does not depend on which other units run.
+/// Seed of a unit, so that units do not all begin alike. It does not depend on which other units
+/// run.
 fn unit_seed(seed: u64, unit: &str) -> u64 {
     let digest = Sha256::digest(format!("{seed} {unit}"));
     digest[..4].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))

@@ -57,8 +57,8 @@ fn as_root(disk: &Path, argv: &[String]) -> Vec<String> {
     all
 }
 
-/// Returns the command line that runs `command` on `disk`, behind `front` (runahead with its options, or
-/// nothing).
+/// Returns the command line that runs `command` on `disk`, behind `front` (runahead with its
+/// options, or nothing).
 pub fn argv(disk: &Path, command: &Command, front: &[String]) -> Vec<String> {
     let inner = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "env", "-i"];
     let mut all: Vec<String> = inner.map(str::to_owned).to_vec();

@@ -137,8 +137,8 @@ const STATS: &str = "runahead.json";
 /// The planter's counts of its predictions, in [`WORK`].
 const COUNTED: &str = "runahead-planted";
 
-/// Returns `plant speculated` to put in front of a command: predictions after calls that a seed picks, in all
-/// processes.
+/// Returns `plant speculated` to put in front of a command: predictions after calls that a seed
+/// picks, in all processes.
 pub fn planter(plant: &Path, seed: u64) -> Vec<String> {
     let (seed, counted) = (seed.to_string(), format!("{WORK}/{COUNTED}"));
     [&plant.to_string_lossy(), "speculated", &seed, &counted].map(str::to_owned).to_vec()

@@ -1,5 +1,5 @@
-//! What is downloaded is the newest version that can be had, also if the archive's lists name one
-//! that its pool does not hold: the scripts' functions with an archive that is planted.
+//! The scripts download the newest version that the archive has, also if its lists name one
+//! that its pool does not hold: tests of the scripts' functions with a planted archive.
 
 use std::fs;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn possible() -> Result<(), String> {
     installed("xz")
 }
 
-/// What was unpacked, and what was asked for on the way.
+/// Returns the file that was unpacked, and the versions that were asked for.
 fn unpacked(held: &str) -> (String, Vec<String>) {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let output = download(dir.path(), held);

@@ -1,5 +1,6 @@
-//! A policy loses no call of other projects' test suites either: one that logs them all, beside what strace counts. Exactly the
-//! same they do not do each time (`runahead_tests::call_counts`); programs that do: `tests/transparency/reported_calls.rs`.
+//! A policy that logs all calls loses none of other projects' test suites: its counts are compared
+//! with strace's. The suites do not make exactly the same calls each time
+//! (`runahead_tests::call_counts`); programs that do: `tests/transparency/reported_calls.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use runahead_harness::write_program;
 use runahead_tests::call_counts::{Logged, Traced, discrepancies};
 use runahead_tests::{Seed, available, installed, root};
 
-/// Takes the units in `$UNITS`, `$UNIT` being the command of the first. Of each that ends within ten seconds: three times under
-/// strace, three times under the policy.
+/// Takes the units in `$UNITS`, `$UNIT` being the command of the first. Of each that ends within
+/// ten seconds: three times under strace, three times under the policy.
 const SCRIPT: &str = "
 first=${UNITS%% *}
 run() {
@@ -50,7 +51,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// As many units of a suite as are asked for, at random.
+/// Returns up to `most` units of a suite, at random.
 fn chosen(suite: &str, most: usize) -> Result<Vec<String>, String> {
     let prepared = suites(&["prepare", "--suite", suite], &[]);
     if prepared.status.code() == Some(4) {
@@ -69,14 +70,14 @@ fn chosen(suite: &str, most: usize) -> Result<Vec<String>, String> {
     Ok(taken.collect())
 }
 
-/// What one run of a unit ended with, and said.
+/// Runs of a unit, with their ends and counts.
 struct Runs<'a> {
     unit: &'a str,
     traced: Vec<(&'a str, Traced)>,
     logged: Vec<(&'a str, Logged)>,
 }
 
-/// What the script has written.
+/// Reads the output of the script.
 fn read(said: &str) -> Vec<Runs<'_>> {
     let mut all: Vec<Runs> = Vec::new();
     for part in said.split("= ").skip(1) {
@@ -93,7 +94,7 @@ fn read(said: &str) -> Vec<Runs<'_>> {
     all
 }
 
-/// What is wrong with a unit's runs.
+/// Returns the faults of a unit's runs.
 fn wrong(runs: &Runs) -> Vec<String> {
     let (ends, traced): (Vec<&str>, Vec<_>) = runs.traced.iter().cloned().unzip();
     let (ends_logged, logged): (Vec<&str>, Vec<_>) = runs.logged.iter().cloned().unzip();
@@ -108,7 +109,7 @@ fn wrong(runs: &Runs) -> Vec<String> {
     wrong
 }
 
-/// Where everyone may run it.
+/// Copies the planter to a place where every user may run it.
 fn plant(dir: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_runahead-suites")).with_file_name("plant");
     let program = std::fs::read(&built).expect("built with the workspace");
@@ -164,9 +165,10 @@ fn no_call_of_cpython_is_lost() {
     compare("cpython", 12);
 }
 
-/// A policy that has missed a tenth of some call, one that lost sight, and one under which a unit ends otherwise are found.
+/// Three planted faults are found: a policy that missed a tenth of a call, one that lost sight, and
+/// another end of a unit.
 #[test]
-fn what_is_lost_is_found() {
+fn lost_calls_are_found() {
     let of = |logged: &str| {
         let said =
             format!("= unit u\n= traced 0\n  200 10 openat\n= traced 0\n  204 10 openat\n{logged}");

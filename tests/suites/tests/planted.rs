@@ -16,7 +16,7 @@ shift
 RUNAHEAD_PLANTED=1 exec \"$@\"
 ";
 
-/// The same, where predictions are planted.
+/// A false planter of predictions, which changes the environment, too.
 const FALSE_PLANTER: &str = "#!/bin/sh
 [ \"$1\" = speculated ] || exit 125
 echo \"7 5 3 0 1 2 3 11=2\" >\"$3\"
@@ -82,7 +82,7 @@ fn run(options: &[&str]) -> Found {
     Found { status: output.status.code(), said, report, dir }
 }
 
-/// What misses here, if anything does.
+/// Fails with the name of a missing precondition.
 fn possible() -> Result<(), String> {
     runahead_tests::root()?;
     runahead_tests::installed("unshare")?;

@@ -1,5 +1,5 @@
-//! Real programs at their own work: browsers, in their sandboxes and without, and servers as their own
-//! users. The same from a cold disk with and without runahead, to the last pixel.
+//! Real programs at their own work: browsers, in their sandboxes and without, and servers as their
+//! own users. The same from a cold disk with and without runahead, to the last pixel.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use runahead_tests::{
 };
 use serde_json::Value;
 
-/// Who looks at pages: a user without rights, as sandboxes expect.
+/// Words that execute a browser as a user without rights, as sandboxes expect.
 const AS_USER: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
 const IMAGES: u32 = 40;
 
@@ -72,7 +72,7 @@ impl Front {
     }
 }
 
-/// From cold caches, in a work directory where everybody may write.
+/// Runs from cold caches, in a work directory that every user may write.
 fn cold(fixture: &Fixture, run: &Run) -> Outcome {
     fixture.reset();
     for (dir, mode) in [(scratch(), 0o755), (fixture.work(), 0o777), (fixture.dir(), 0o755)] {
@@ -112,7 +112,7 @@ fn draws(name: &str, program: &str, user: &[&str], options: &[&str]) {
     front.stats(name);
 }
 
-/// In a line, what there was to do.
+/// Renders the statistics in a line.
 fn told(stats: &Value) -> String {
     let count = |name| number(stats, name);
     let (programs, stalled) = (count("programs"), count("processes_stalled"));

@@ -31,7 +31,7 @@ pub enum What {
     },
 }
 
-/// One entry of the list.
+/// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Access {
     /// Absolute path.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// One completed system call.
+/// A completed system call.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Call {
     pub process: u32,

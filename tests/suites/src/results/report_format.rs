@@ -1,7 +1,7 @@
 //! Forms of reports.
 //!
-//! Invariant: a report that is cut off or malformed gives the cases that it has, never an error: the
-//! end of a unit is compared, too.
+//! Invariant: a report that is cut off or malformed gives the cases that it has, never an error:
+//! the end of a unit is compared, too.
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ pub enum Format {
     Words(Words),
     /// A Go test program's `-test.v` on standard output.
     Go,
-    /// None: the end of the unit is its result.
+    /// No report: the end of the unit is its result.
     Status,
-    /// One case, in `<stem>.trs`.
+    /// A report of one case, in `<stem>.trs`.
     Automake {
         /// Path below the disk.
         stem: String,

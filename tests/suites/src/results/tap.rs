@@ -2,7 +2,8 @@
 
 use crate::results::cases::{Cases, Status, enter};
 
-/// Returns the cases of a report: by the place in it, since descriptions may hold addresses and times.
+/// Returns the cases of a report: by the place in it, since descriptions may hold addresses and
+/// times.
 pub fn cases(text: &str) -> Cases {
     let mut cases = Cases::new();
     let mut n = 0;

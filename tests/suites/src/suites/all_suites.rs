@@ -5,7 +5,7 @@ use crate::suites::suite::Suite;
 use crate::suites::{cpython, gnu_tools, go_packages, libc_test, ltp, other_tools};
 use crate::suites::{perl_core, pipe_scripts, planted_units};
 
-/// All suites but the one that tests the harness.
+/// Suites, without the one that tests the harness.
 pub const SUITES: &[&Suite] = &[
     &cpython::CPYTHON,
     &go_packages::GO,

@@ -1,4 +1,5 @@
-//! Scripts that are mostly pipes, a configure script and a build, each of which writes the same every time.
+//! Scripts that are mostly pipes, a configure script and a build, each of which writes the same
+//! every time.
 
 use crate::results::report_format::Format;
 use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
