@@ -12,7 +12,7 @@ use runahead_harness::run_helper;
 
 use crate::data::datasets::{Dataset, Making, script};
 use crate::data::job::{Ground, Job, set_environment};
-use crate::data::other_user::{NOBODY, as_nobody, give};
+use crate::data::other_user::{UNPRIVILEGED, as_unprivileged, give};
 use crate::error::{Error, Failure};
 
 pub static RELATIONS: Dataset = Dataset {
@@ -78,7 +78,7 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
     fs::create_dir(&cluster).map_err(Error::system("create", &cluster))?;
     give(&cluster)?;
     let helper = |words: Vec<OsString>, input| {
-        let words = [as_nobody(), words].concat();
+        let words = [as_unprivileged(), words].concat();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir("/").stdin(input);
         set_environment(&mut command);
@@ -122,8 +122,8 @@ pub fn join(percent: u32, ground: &Ground<'_>) -> Result<Job, Error> {
     let mut words = backend(&programs, &cluster).into_iter();
     let program = words.next().unwrap_or_default();
     Ok(Job {
-        around: as_nobody(),
-        owner: Some(NOBODY),
+        around: as_unprivileged(),
+        owner: Some(UNPRIVILEGED),
         input: Some(input),
         // The join's own output; an error in a statement is no failure of a backend.
         says: Some("count = "),

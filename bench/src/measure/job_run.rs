@@ -223,7 +223,7 @@ mod tests {
     fn another_users_files_and_runahead_are_its_own() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-        use crate::data::other_user::{NOBODY, as_nobody};
+        use crate::data::other_user::{UNPRIVILEGED, as_unprivileged};
         use crate::measure::user_files::{file, usable};
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can become another user");
@@ -235,10 +235,10 @@ mod tests {
         fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
         let own = Job::new("id", "coreutils", Path::new("/")).args(["-u"]);
         assert_eq!(usable(Some(&closed), &own, dir.path()).unwrap().as_ref(), Some(&closed));
-        let job = Job { around: as_nobody(), owner: Some(NOBODY), ..own };
+        let job = Job { around: as_unprivileged(), owner: Some(UNPRIVILEGED), ..own };
         let copy = usable(Some(&closed), &job, dir.path()).unwrap().unwrap();
         assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o755);
-        assert_eq!(fs::metadata(file(dir.path(), &job, "f").unwrap()).unwrap().uid(), NOBODY);
+        assert_eq!(fs::metadata(file(dir.path(), &job, "f").unwrap()).unwrap().uid(), UNPRIVILEGED);
         let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
         let outcome = run(&runner, &job, Kind::Plain, &[]).unwrap();
         assert_eq!(fs::read_to_string(outcome.files.stdout).unwrap(), "65534\n");

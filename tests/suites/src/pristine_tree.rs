@@ -15,8 +15,8 @@ use walkdir::WalkDir;
 
 use crate::error::Error;
 
-/// User and group as which units run (`nobody`).
-pub const NOBODY: u32 = 65534;
+/// User and group as which units run.
+pub const UNPRIVILEGED: u32 = 65534;
 
 /// Properties of a file that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,8 @@ impl Pristine {
             if to.symlink_metadata().is_err() {
                 symlink(target, &to).map_err(failed("create"))?;
             }
-            return lchown(&to, Some(NOBODY), Some(NOBODY)).map_err(failed("give away"));
+            return lchown(&to, Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+                .map_err(failed("give away"));
         }
         if meta.is_dir() {
             if !to.is_dir() {
@@ -100,7 +101,7 @@ impl Pristine {
                 .and_then(|f| f.set_times(times))
                 .map_err(failed("set the time of"))?;
         }
-        chown(&to, Some(NOBODY), Some(NOBODY)).map_err(failed("give away"))?;
+        chown(&to, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).map_err(failed("give away"))?;
         fs::set_permissions(&to, meta.permissions()).map_err(failed("set the mode of"))
     }
 }

@@ -15,7 +15,7 @@ use runahead_testbed::{Disk, DiskOptions};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::Error;
-use crate::pristine_tree::{NOBODY, Pristine};
+use crate::pristine_tree::{Pristine, UNPRIVILEGED};
 use crate::suite_cache::Ready;
 
 const BYTES: u64 = 4 << 30;
@@ -77,7 +77,8 @@ impl SlowDisk {
         }
         for dir in [work.clone(), work.join("tmp")] {
             fs::create_dir(&dir).map_err(Error::system("create", &dir))?;
-            chown(&dir, Some(NOBODY), Some(NOBODY)).map_err(Error::system("give away", &dir))?;
+            chown(&dir, Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+                .map_err(Error::system("give away", &dir))?;
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))
                 .map_err(Error::system("set the mode of", &dir))?;
         }
