@@ -48,7 +48,7 @@ pub enum Error {
         package: &'static str,
     },
     /// A helper program failed.
-    #[error("`{command}` failed ({}): {message}", crate::describe(*.status))]
+    #[error("`{command}` failed ({}): {message}", crate::exit_status::describe(*.status))]
     Helper {
         /// Its command line.
         command: String,

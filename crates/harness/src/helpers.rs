@@ -1,8 +1,7 @@
 //! Helper programs: found, run, and described when they fail.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Output};
+use std::process::{Command, Output};
 
 use crate::error::{Error, failed};
 
@@ -56,15 +55,6 @@ pub fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     line.unwrap_or("no message").trim().to_owned()
-}
-
-/// Describes an exit status: `exit 1`, `signal 11`.
-pub fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => status.to_string(),
-    }
 }
 
 /// Quotes a command line so that it can be pasted into a shell.

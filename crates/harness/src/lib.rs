@@ -5,6 +5,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `error` | errors that both have in common |
+//! | `exit_status` | exit statuses, for people |
 //! | `files` | cache, reports, scratch space, the program under test |
 //! | `helpers` | helper programs: found, run, described when they fail |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP, as an error that takes the ordinary way out |
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod exit_status;
 mod files;
 mod helpers;
 pub mod interrupt;
@@ -25,12 +27,11 @@ mod program;
 mod seed;
 
 pub use error::{Error, System, failed, system};
+pub use exit_status::describe;
 pub use files::{
     cache_dir, fill_at_once, read_json, remove, require_space, subject, write_at_once, write_json,
 };
-pub use helpers::{
-    describe, find_program, helper_text, last_line, quoted, require_program, run_helper,
-};
+pub use helpers::{find_program, helper_text, last_line, quoted, require_program, run_helper};
 pub use interrupt::Interrupted;
 pub use program::write_program;
 pub use seed::seed;
