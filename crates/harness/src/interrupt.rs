@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::error::{System, system};
+use crate::system_error::{System, system};
 
 /// A signal has arrived, and the program ends on account of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -13,6 +13,7 @@
 //! | `output` | lines for people: [`say!`] and [`note!`] |
 //! | `program` | files that are about to be executed |
 //! | `seed` | the seed of what is random in tests |
+//! | `system_error` | failed system calls |
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +26,9 @@ pub mod markdown;
 mod output;
 mod program;
 mod seed;
+mod system_error;
 
-pub use error::{Error, System, failed, system};
+pub use error::{Error, failed};
 pub use exit_status::describe;
 pub use files::{
     cache_dir, fill_at_once, read_json, remove, require_space, subject, write_at_once, write_json,
@@ -35,3 +37,4 @@ pub use helpers::{find_program, helper_text, last_line, quoted, require_program,
 pub use interrupt::Interrupted;
 pub use program::write_program;
 pub use seed::seed;
+pub use system_error::{System, system};

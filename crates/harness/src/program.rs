@@ -31,7 +31,7 @@ pub fn write_program(path: &Path, bytes: impl AsRef<[u8]>, mode: u32) -> io::Res
 
 #[cfg(test)]
 mod tests {
-    use super::write_program;
+    use super::*;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
