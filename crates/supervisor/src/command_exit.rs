@@ -12,12 +12,12 @@ use rustix::process::{self, PidfdFlags, pidfd_open};
 
 use crate::signal_forwarding::Passing;
 
-/// How often orphans are collected.
+/// Interval at which orphans are collected.
 const ORPHANS: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// How often is looked for signals if they cannot be waited for.
+/// Interval at which signals are polled where they cannot be waited for.
 const SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Whether the command has ended. It can still be waited for.
+/// Returns true if the command has ended. It can still be waited for.
 pub(crate) fn has_ended(command: Pid) -> bool {
     look_at(libc::P_PID, command).is_some()
 }
@@ -52,7 +52,7 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
     let ended = loop {
         match wait(command, 0) {
             Ok(Status::Ended(ended)) => break ended,
-            // Somebody else collected it: nothing is known but that it is over.
+            // Another waiter has collected the command: only its end is known.
             Err(nix::errno::Errno::ECHILD) => break Ended::Exited(0),
             _ => {}
         }
@@ -61,7 +61,7 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
     ended
 }
 
-/// As the first process of a container we have to collect those whose parents have ended.
+/// Collects children whose parents have ended, if this is the first process of a container.
 fn collect_orphans(command: Pid) {
     while let Some(orphan) = look_at(libc::P_ALL, Pid::from_raw(0)) {
         if orphan == command || wait(orphan, libc::__WALL).is_err() {
@@ -70,10 +70,10 @@ fn collect_orphans(command: Pid) {
     }
 }
 
-/// One of those children that has ended, which stays to be waited for (waitid(2)).
+/// Finds an ended child without collecting it (waitid(2), `WNOWAIT`).
 fn look_at(which: libc::idtype_t, child: Pid) -> Option<Pid> {
     let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: zero is valid for a siginfo_t, and says that there was nobody.
+    // SAFETY: zero is valid for a siginfo_t, and stands for no child.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: writes `info`.
     let found = unsafe { libc::waitid(which, child.as_raw() as libc::id_t, &mut info, look) };

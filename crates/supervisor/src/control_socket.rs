@@ -48,14 +48,14 @@ use crate::{rlimits, signal_blocking};
 const SERVERS_MAX: usize = 64;
 /// Connections that may wait.
 const BACKLOG: i32 = 128;
-/// How long somebody who has connected may take to say what he wants.
+/// Longest time between a client's connection and its request.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long somebody who has been answered may take to ask for more; it may have to look for a
+/// Longest time between an answer and the client's next request; the client may have to look for a
 /// file.
 const MORE_PATIENCE: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 128 * 1024;
 
-/// See the module's text.
+/// Control socket of a session, with its threads.
 pub struct ControlSocket {
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
@@ -66,14 +66,14 @@ pub struct ControlSocket {
     kept: Kept,
     servers: AtomicUsize,
     busy: AtomicUsize,
-    /// What is predicted in the session, once somebody speculates.
+    /// Table of the session's predictions, from the first process that speculates on.
     speculations: OnceLock<Speculations>,
     /// Execs that were followed.
     pub followed: AtomicUsize,
 }
 
-/// An address that nobody can guess, so that nobody else is there: in the abstract name space,
-/// which needs no file system and ends with its owner.
+/// Makes a random address in the abstract name space, which needs no file system and ends with its
+/// owner. Another process cannot guess it, and so cannot take it first.
 pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
     let mut name = [0u8; runahead_abi::agent_config::SOCKET_BYTES];
     let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
@@ -84,7 +84,7 @@ pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
     name
 }
 
-/// What only programs of the session know.
+/// Makes the secret that only programs of the session have.
 pub fn token() -> Result<[u8; TOKEN_BYTES], Errno> {
     let mut token = [0; TOKEN_BYTES];
     match getrandom(&mut token, GetRandomFlags::empty())? {
@@ -135,7 +135,7 @@ impl ControlSocket {
         socket
     }
 
-    /// Sees that somebody waits for the next one. False: there is nobody.
+    /// Makes sure that a thread waits for the next client. Returns false if there can be none.
     fn keep_one_free(self: &Arc<Self>) -> bool {
         let servers = self.servers.load(SeqCst);
         if servers > self.busy.load(SeqCst) {
@@ -150,7 +150,7 @@ impl ControlSocket {
         if thread.spawn(move || socket.work()).is_err() {
             self.degraded.count("no thread could be started to serve programs");
             if self.servers.fetch_sub(1, SeqCst) == 1 {
-                // Nobody would come: who asks is to be refused rather than to wait.
+                // Without a thread to accept it a client would wait forever: refuse it.
                 self.close();
             }
             return false;
@@ -158,7 +158,7 @@ impl ControlSocket {
         true
     }
 
-    /// Who asks from now on is refused, also while something keeps the descriptor open.
+    /// Refuses further clients, also while a child keeps the descriptor open.
     pub(crate) fn close(&self) {
         let _ = shutdown(&self.listener, Shutdown::Both);
     }
@@ -181,10 +181,10 @@ impl ControlSocket {
         }
     }
 
-    /// The last one keeps nobody waiting who comes meanwhile.
+    /// Serves `client`. The last free thread refuses requests that take long, since later clients
+    /// wait for it.
     fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
-        // Not rustix's, for which nobody may have the number 0: who is in another name space of
-        // processes has it.
+        // rustix's own call fails for a client in another PID namespace, whose number is 0 here.
         let peer = getsockopt(client, PeerCredentials)
             .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
         if peer.uid() != geteuid().as_raw() {
@@ -244,7 +244,7 @@ impl ControlSocket {
         }
     }
 
-    /// What came of predictions, if there were any.
+    /// Counts of predictions, if any were made.
     pub(crate) fn speculated(&self) -> Option<Counts> {
         self.speculations.get().map(|shared| shared.table.counts())
     }
@@ -276,7 +276,7 @@ impl ControlSocket {
         Ok(Request { what, strictly, place, called })
     }
 
-    /// As far as an interpreter of interpreters goes, and each time it has to be waited for.
+    /// Follows a chain of interpreters; each exec has to be waited for.
     fn follow_if_ours(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
@@ -341,10 +341,10 @@ impl ControlSocket {
     }
 }
 
-/// What somebody asks for.
+/// Request of a client.
 struct Request {
     what: u8,
-    /// With [`STRICTLY`].
+    /// True if the request carries [`STRICTLY`].
     strictly: bool,
     /// The descriptor beside it.
     place: Option<OwnedFd>,

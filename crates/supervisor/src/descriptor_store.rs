@@ -13,12 +13,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// Most descriptors that are kept. A process beyond that goes on without.
 const KEPT_MAX: usize = 256;
 
-/// See the module's text.
+/// Descriptors that are kept, by process.
 #[derive(Default)]
 pub struct Kept(Mutex<HashMap<Pid, One>>);
 
 struct One {
-    /// Of the process.
+    /// Descriptor of the process itself, for pidfd_open(2).
     pidfd: OwnedFd,
     file: Arc<OwnedFd>,
 }

@@ -17,7 +17,7 @@ use rustix::process::Pid;
 
 use crate::shadow_sandbox::CACHESTAT;
 
-/// What exec would run.
+/// Kind of file that exec would run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Image {
     /// A program that the agent is made for.
@@ -26,7 +26,7 @@ pub enum Image {
     Script(Vec<u8>),
     /// Anything else.
     Other,
-    /// Not to be told without waiting.
+    /// The file cannot be examined without a wait.
     Cold,
 }
 

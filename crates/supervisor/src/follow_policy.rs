@@ -28,17 +28,18 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the
-/// one before.
+/// Starts of a program that must have been followed for nothing, each within [`RECENT`] of the one
+/// before.
 const OFTEN: u32 = 3;
-/// See the module's text. Longer than any spell, or no second one would ever follow.
+/// Age after which evidence no longer counts. Longer than any spell, or no second spell would
+/// follow.
 const RECENT: Duration = Duration::from_secs(2);
-/// See the module's text: the first, and as it grows with each start that is followed in between,
-/// the longest.
+/// Shortest and longest spell for which a program is not followed. A spell doubles with each start
+/// that is followed in vain in between.
 const SPELL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// Whoever is there after so long lasts, and might come to wait.
+/// A process alive for this long is long-running, and may stall yet.
 const BRIEF: Duration = Duration::from_millis(100);
-/// What it costs to follow a start and to have it join (docs/decisions/0028).
+/// Processor time of following a start and of its joining (docs/decisions, 28).
 const COST: Duration = Duration::from_micros(2_500);
 /// A start that waits so many times longer than that may gain when it is run again.
 const LONG: u32 = 8;
@@ -47,19 +48,19 @@ const OPEN_MAX: usize = 32;
 /// Programs that are remembered at most.
 const PROGRAMS_MAX: usize = 1024;
 
-/// What is known of a program.
+/// Evidence about one program.
 struct Known {
     /// It executes others, of which nothing is known when it starts.
     starts_others: bool,
     /// Starts that were followed for nothing, with none in between that was worth it, nor a longer
     /// pause than [`RECENT`].
     idle: u32,
-    /// Those that have neither joined nor been judged yet.
+    /// Processes that have neither joined nor been judged yet.
     open: Vec<(Pid, Instant)>,
-    /// Those that have joined, and not ended.
+    /// Processes that have joined, and not ended.
     joined: u32,
     newest: Option<Instant>,
-    /// How long it is to be left alone next.
+    /// Length of the next spell.
     spell: Duration,
 }
 
@@ -106,7 +107,7 @@ impl Known {
     }
 }
 
-/// Whether a process that has joined and ended, and `waited` so long, was followed for good reason,
+/// True if following a process was worth while: it has joined, ended, and `waited` for so long,
 /// where a request takes `service`.
 pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Duration>) -> bool {
     let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
@@ -119,7 +120,7 @@ pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Dura
     gained >= COST || waited >= LONG * COST
 }
 
-/// See the module's text.
+/// Evidence about all programs of the session.
 pub struct Unwatched {
     waits: Arc<Waits>,
     /// `None`: everything is followed.
@@ -127,7 +128,7 @@ pub struct Unwatched {
 }
 
 impl Unwatched {
-    /// Nothing is known yet, or everything is to be followed.
+    /// Starts without evidence; with `follow_all` every program is followed for good.
     pub fn new(waits: Arc<Waits>, follow_all: bool) -> Self {
         Unwatched { waits, known: (!follow_all).then(Mutex::default) }
     }
@@ -184,7 +185,7 @@ impl Unwatched {
     }
 }
 
-/// That of the file at `path`, if it can be told. No server is asked, who may not answer.
+/// Key of the file at `path`, if it can be found without asking a server, which may not answer.
 fn key(path: &str) -> Option<ProgramKey> {
     let it = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some(ProgramKey::new(device_number(it.stx_dev_major, it.stx_dev_minor), it.stx_ino))
@@ -274,7 +275,7 @@ mod tests {
         assert!(is_worth(service) && !is_worth(None));
         control.own_requests.store(1023, Relaxed);
         assert!(!is_worth(service), "not all of them had to be asked for");
-        // (1,000 ticks to the microsecond.)
+        // 1,000 ticks to the microsecond.
         let long = 1000 * (LONG * COST).as_micros() as u64;
         control.stall_ticks_unforeseen.store(long / 2, Relaxed);
         control.stall_ticks_foreseen.store(long / 2 - 1, Relaxed);
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn who_starts_others_is_told_by_what_it_is_called_to_do() {
         let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
-        // (It is itself that starts it.)
+        // The test starts the program itself.
         assert!(ourselves.often(&all, b"status"));
         assert!(!all.waits.is_unwatched(ourselves.1));
         assert!(all.waits.is_unwatched(ourselves.called(b"status")));

@@ -29,23 +29,24 @@ use crate::inherited_descriptors::beyond_standard;
 use crate::signal_blocking;
 use runahead_admission::mount_table::Local;
 
-/// How long an answer may take; usually it takes some 20 µs. Somebody may have stopped the process.
+/// Longest wait for an answer, which usually takes some 20 µs. A signal may have stopped the
+/// process.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long its end may take: longer than reads that come to an end do.
+/// Longest wait for the process's end: longer than reads that do finish take.
 const END: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Its number; 0 before it is there, -1 when it has ended.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 const ENDED: i32 = -1;
-/// That of who has it.
+/// PID of its parent.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module's text.
+/// Handle of the I/O process.
 pub struct Beside {
-    /// Rings when there are jobs. None: they are done by whoever has them.
+    /// Eventfd that is signalled when there are jobs. `None`: the caller does them itself.
     bell: Option<OwnedFd>,
     jobs: Mutex<VecDeque<Job>>,
     local: Local,
@@ -75,7 +76,8 @@ impl Beside {
         Ok(beside)
     }
 
-    /// By which its first thread is called; that has to look ([`Beside::work_off`]) when it rings.
+    /// Descriptor that becomes readable when there are jobs; the first thread then calls
+    /// [`Beside::work_off`].
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(AsFd::as_fd)
     }
@@ -97,8 +99,8 @@ impl Beside {
         }
     }
 
-    /// Has `job` done as [`Self::post`] does, and waits for its result. None: there is nobody who
-    /// could do it.
+    /// Has the I/O process do `job`, and waits for its result. `None`: the process has ended, or
+    /// does not answer.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -167,7 +169,7 @@ impl Beside {
     }
 }
 
-/// What the process's first thread starts with.
+/// Arguments of the process's first thread.
 struct First {
     beside: Arc<Beside>,
     tell: Sender<Result<(), Errno>>,
@@ -188,7 +190,7 @@ fn keep(first: First) {
     // given; and this thread leaves to it what it shares with no other thread.
     let child = unsafe { libc::clone(lead, top.cast(), shared, first.cast()) };
     if child < 0 {
-        // SAFETY: nobody took it.
+        // SAFETY: no thread was started that would take it.
         drop(unsafe { Box::from_raw(first) });
         let why = Errno::from_io_error(&std::io::Error::last_os_error());
         let _ = tell.send(Err(why.unwrap_or(Errno::AGAIN)));
@@ -221,7 +223,7 @@ fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     result
 }
 
-/// What the first thread of the process beside this one does.
+/// Entry point of the process's first thread.
 extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
     // SAFETY: as `keep` passes it, once.
     let First { beside, tell } = *unsafe { Box::from_raw(first.cast::<First>()) };
@@ -259,7 +261,7 @@ pub fn number() -> Option<i32> {
     process().filter(|&process| process != ENDED)
 }
 
-/// It goes on, should somebody have stopped it together with this process.
+/// Continues the process, in case a signal has stopped it together with this one.
 pub(crate) fn go_on() {
     // It is collected by a thread that says so.
     if let Some(process) = number().and_then(Pid::from_raw) {

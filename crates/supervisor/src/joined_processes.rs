@@ -31,9 +31,9 @@ use runahead_admission::mount_table;
 
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
-/// How long the shadows of a session may take to let go of what they hold: while somebody waits for
-/// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open
-/// any more, and at the end of the session.
+/// Longest wait until the shadows of a session have given up their descriptors. The supervisor
+/// waits when nothing may stay open, and at the end of the session; the bound is for machines that
+/// leave shadows no processor.
 pub const LET_GO: Duration = Duration::from_millis(LET_GO_MS as u64);
 const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
@@ -46,20 +46,20 @@ struct Member {
     pidfd: OwnedFd,
     shared: Arc<Mapping>,
     stop: Arc<AtomicBool>,
-    /// What it executed, if that is known.
+    /// Program that the process executed, if known.
     program: Option<ProgramKey>,
 }
 
-/// See the module's text.
+/// Processes of a session that have joined.
 pub struct Members {
     common: Arc<Common>,
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
     ended: OwnedFd,
     totals: Mutex<Totals>,
-    /// What members shared whose shadows may not have ended yet.
+    /// Shared memory of members whose shadows may still be running.
     leaving: Mutex<Vec<Arc<Mapping>>>,
-    /// See [`Members::stop`].
+    /// True once [`Members::stop`] was called.
     stopped: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ fn is_gone(shared: &Mapping) -> bool {
 }
 
 impl Members {
-    /// None yet.
+    /// Makes an empty list.
     pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
         let ended = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Members {
@@ -149,12 +149,12 @@ impl Members {
         Ok(file)
     }
 
-    /// For what is to be done for programs.
+    /// True if one more thread may be started for a program.
     pub(crate) fn has_room_for_a_thread(&self) -> bool {
         self.common.tasks.allows_thread()
     }
 
-    /// Where to do what may wait for storage.
+    /// Handle of the I/O process.
     pub(crate) fn beside(&self) -> &Beside {
         &self.common.beside
     }
@@ -211,7 +211,7 @@ impl Members {
     }
 
     fn remove(&self, number: u64) {
-        // Under the lock, so that nobody finds it neither in the list nor in the account.
+        // The lock is held, so that each process is either in the list or in the account.
         let mut list = self.list();
         let Some(member) = list.remove(&number) else { return };
         self.common.tasks.leave();
@@ -252,8 +252,8 @@ impl Members {
         waiting.iter().for_each(|shared| shared.control.waits_no_longer());
     }
 
-    /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a
-    /// moment until all that was open is closed.
+    /// Ends all prefetching and all shadows of the session for good. Waits a moment until the files
+    /// that they had open are closed.
     pub fn stop(&self) {
         if !self.stopped.swap(true, SeqCst) {
             self.common.admission.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");

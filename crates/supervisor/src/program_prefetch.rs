@@ -22,12 +22,12 @@ use crate::shadow_sandbox::CACHESTAT;
 
 /// A start that takes longer has waited for storage. It takes 1 to 2 ms.
 const SLOW: Duration = Duration::from_millis(8);
-/// Of a program that is in memory, at least one page in so many is there.
+/// A program counts as resident if at least one page in this many is in memory.
 const RESIDENT: u64 = 4;
 /// Files up to this size may have been read whole by the exec itself.
 const SMALL: u64 = 1 << 20;
 
-/// Whether the program at `path`, whose exec took `elapsed`, has to come from storage.
+/// True if the program at `path`, whose exec took `elapsed`, has to come from storage.
 pub(crate) fn is_cold(path: &Path, elapsed: Duration) -> bool {
     elapsed > SLOW || File::open(path).is_ok_and(|file| is_mostly_absent(&file))
 }
@@ -63,7 +63,7 @@ impl Programs {
         submit(client, path);
     }
 
-    /// Nobody needs any of it any more.
+    /// Cancels what is not read yet.
     pub(crate) fn give_up(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

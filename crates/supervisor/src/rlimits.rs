@@ -40,7 +40,7 @@ pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
     Some(format!("its user is limited to {number} processes, of which shadows would take a part"))
 }
 
-/// How many processes and threads the user of `pid` (0: this one) may have.
+/// Limit of processes and threads of the user of `pid`; 0 is this process.
 pub(crate) fn processes(pid: i32) -> Option<u64> {
     let bound = is_bound_by_processes();
     limit(pid, libc::RLIMIT_NPROC).filter(|&soft| bound && soft != libc::RLIM_INFINITY)

@@ -47,7 +47,7 @@ pub fn run(
     outcome
 }
 
-/// With all signals blocked, until the command has ended.
+/// Runs the command, with all signals blocked until it has ended.
 fn run_held(
     command: &Command,
     options: &Options,
@@ -130,7 +130,7 @@ fn run_held(
         Some(ended) => ended,
         None => command_exit::wait_for(launched.pid),
     };
-    // Nothing of what follows is worth waiting for to somebody who would have us end.
+    // A signal that would end this process need not wait for the rest.
     signal_blocking::release();
     let elapsed = started.elapsed();
     let tells = engine.is_some() || native.is_none() && is_over;

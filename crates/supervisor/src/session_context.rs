@@ -10,18 +10,18 @@ use crate::program_prefetch::Programs;
 use crate::task_limits::Tasks;
 use runahead_history::session::History;
 
-/// See the module's text.
+/// State that the processes of a session share.
 pub struct Common {
-    /// Where whatever may wait is done.
+    /// Handle of the I/O process.
     pub beside: Arc<Beside>,
-    /// What becomes of their hints.
+    /// Admission of their hints.
     pub admission: Arc<Admission>,
-    /// How many processes and threads there may be.
+    /// Limit of processes and threads.
     pub tasks: Arc<Tasks>,
-    /// Those that are about to start.
+    /// Prefetch of programs that are about to start.
     pub programs: Programs,
-    /// Those that need not be followed.
+    /// Evidence about programs that need not be followed.
     pub unwatched: Unwatched,
-    /// The memory of earlier runs, if somebody asked for it.
+    /// History of earlier runs, if the session has one.
     pub history: Option<Arc<History>>,
 }

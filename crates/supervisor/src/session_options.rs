@@ -10,43 +10,43 @@ use runahead_admission::ablation::Without;
 use crate::try_sandbox::Confinement;
 use runahead_history::session::Plan;
 
-/// How a session is to run.
+/// Options of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Do not run the command at all if the agent cannot be put into it.
     pub require: bool,
-    /// What this process holds on to once the command runs.
+    /// Descriptors that this process keeps once the command runs.
     pub keep: Keep,
-    /// One more that is kept, whatever that says.
+    /// One more descriptor that is kept in any case.
     pub also: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
     /// Programs may speculate by themselves, and are read ahead for all the same.
     pub speculate: bool,
-    /// What is to be recorded and replayed.
+    /// Plan of what is recorded and replayed.
     pub history: Option<Arc<Plan>>,
-    /// What the command changes is held apart.
+    /// Try of which the command is run, if any.
     pub held_apart: Option<Arc<HeldApart>>,
 }
 
-/// Where what a command changes is held apart, and what keeps it from changing anything else.
+/// Directory of a try, and the sandbox around its command.
 #[derive(Debug)]
 pub struct HeldApart {
-    /// For its agents.
+    /// Part of the configuration for the agents.
     pub overlay: Overlay,
-    /// By the kernel.
+    /// Part that the kernel enforces.
     pub confinement: Confinement,
 }
 
 /// Descriptors that are kept while the command runs; see [`inherited_descriptors`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All of them, for callers with a life of their own.
+    /// All of them, for callers that go on using them.
     #[default]
     All,
     /// Standard error.
     Stderr,
-    /// None.
+    /// No descriptor.
     Nothing,
 }
 
@@ -58,7 +58,7 @@ pub struct Faults {
     /// Runners make the calls that the program marks as they stand (see the agent's
     /// `shadow/planted_violations.rs`).
     pub plant_marked: bool,
-    /// With `plant_marked`: in shadows without any sandbox, which keep all that the target has.
+    /// Goes with `plant_marked`: shadows without a sandbox, which keep all that the target has.
     pub no_sandbox: bool,
     /// The agent panics at this access of the target; 0 is never.
     pub panic_at: u64,
@@ -76,16 +76,16 @@ pub struct Faults {
     /// Processes speculate after calls that a generator with this seed picks (the agent's
     /// `speculation`).
     pub speculated: Option<u64>,
-    /// With `speculated`: rollbacks leave memory as it is.
+    /// Goes with `speculated`: rollbacks leave memory as it is.
     pub speculated_wrongly: bool,
     /// Processes that speculate by themselves make calls at once that have to wait.
     pub lets_out: bool,
-    /// What is left undone.
+    /// Mechanisms that are switched off.
     pub without: Without,
 }
 
 impl Faults {
-    /// As the agent is told.
+    /// Number of the planted fault, for the agent's configuration.
     pub(crate) fn plant(&self) -> u64 {
         match (self.plant_marked, self.no_sandbox) {
             (true, true) => plant::UNGUARDED,

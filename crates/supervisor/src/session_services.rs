@@ -39,7 +39,7 @@ use runahead_history::session::History;
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// What is made while the command starts.
+/// Services that are made while the command starts.
 pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     listener: OwnedFd,
@@ -126,8 +126,8 @@ impl Prepared {
         Ok(Prepared { layout, listener, token, waits, prefetcher, without, has_servers, beside })
     }
 
-    /// Where what may wait is done. To make that process takes some 0.4 ms, which a command that
-    /// starts need not wait for either.
+    /// Handle of the I/O process. Making that process takes some 0.4 ms, so it is made on first
+    /// use.
     pub(crate) fn beside(&mut self) -> Result<Arc<Beside>, Errno> {
         if let Some(beside) = &self.beside {
             return Ok(beside.clone());
@@ -180,16 +180,16 @@ pub(crate) struct Started {
     socket: Arc<ControlSocket>,
 }
 
-/// What is left of an engine.
+/// Results of services that have ended.
 #[derive(Default)]
 pub(crate) struct Stopped {
     pub(crate) totals: Totals,
     pub(crate) prefetch: PrefetchStats,
-    /// Of each device whether it serves one request at a time.
+    /// Each measured device, and true if it serves one request at a time.
     pub(crate) measured: Vec<((u32, u32), bool)>,
     /// Programs that were followed.
     pub(crate) followed: u64,
-    /// What came of predictions of programs' own, if there were any.
+    /// Counts of the programs' own predictions, if any were made.
     pub(crate) speculated: Option<Counts>,
 }
 
@@ -233,7 +233,7 @@ impl Engine {
         Ok(Engine { layout, listener, token, file, common, members })
     }
 
-    /// Those that it needs.
+    /// Descriptors that the services need.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let members = self.members.descriptor();
         let bell = self.common.beside.bell().map(|bell| bell.as_raw_fd());
@@ -260,9 +260,9 @@ impl Engine {
 }
 
 impl Started {
-    /// The threads are not waited for: they hold nothing that outlives this process, which is about
-    /// to end, and some may be in reads that nobody needs any more. None: those of the process
-    /// beside this one are gone already.
+    /// Stops the services. Their threads are not waited for: they hold nothing that outlives this
+    /// process, and some may be in reads that are no longer needed. `None`: the I/O process has
+    /// ended already.
     pub(crate) fn stop(self) -> Option<Stopped> {
         let Started { common, members, socket } = self;
         let beside = common.beside.clone();
@@ -284,7 +284,7 @@ impl Started {
     }
 }
 
-/// Whether user code may read its thread pointer with `rdfsbase` (AT_HWCAP2, asm/hwcap2.h).
+/// True if user code may read its thread pointer with `rdfsbase` (AT_HWCAP2, asm/hwcap2.h).
 #[cfg(target_arch = "x86_64")]
 fn has_fsgsbase() -> bool {
     const HWCAP2_FSGSBASE: u64 = 1 << 1;
@@ -292,11 +292,11 @@ fn has_fsgsbase() -> bool {
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
-/// See [`AgentConfig::pkru_at`].
+/// Value of [`AgentConfig::pkru_at`].
 #[cfg(target_arch = "x86_64")]
 fn pkru_at() -> u32 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
-    /// Of leaf 7: the kernel has switched keys on (OSPKE).
+    /// Bit of CPUID leaf 7: the kernel has switched protection keys on (OSPKE).
     const SWITCHED_ON: u32 = 1 << 4;
     /// The register's part of the state.
     const PART: u32 = 9;

@@ -17,18 +17,18 @@ use runahead_history::session::HistoryStats;
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Timed {
-    /// How many.
+    /// Number of events.
     pub count: u64,
-    /// In all, in seconds.
+    /// Sum of their durations, in seconds.
     pub seconds: f64,
 }
 
 /// Guesses of one kind.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Guesses {
-    /// Those that were begun.
+    /// Number of guesses that were begun.
     pub begun: u64,
-    /// Of those, the ones that the program came to afterwards.
+    /// Number of these that the program came to afterwards.
     pub used: u64,
 }
 
@@ -38,7 +38,7 @@ impl From<(u64, u64)> for Guesses {
     }
 }
 
-/// What came of a program's own predictions.
+/// Counts of a program's own predictions.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Speculations {
     /// Begun.
@@ -51,10 +51,9 @@ pub struct Speculations {
     pub neither: u64,
     /// Asked for, and not to be had.
     pub refused: u64,
-    /// How often a process came to depend on another's.
+    /// Number of times that a process came to depend on another's speculation.
     pub depended: u64,
-    /// Of those begun: where userfaultfd(2) is refused, and memory is copied before the first
-    /// store.
+    /// Number of those begun with copies before the first store, where userfaultfd(2) is refused.
     pub by_write_faults: u64,
 }
 
@@ -69,7 +68,7 @@ impl From<Counts> for Speculations {
     }
 }
 
-/// What prefetching took and gave beside time.
+/// Costs and gains of prefetching beside time.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Memory {
     /// Bytes that may be prefetched and not used yet, as last looked at; 0: no process had to wait.
@@ -78,7 +77,8 @@ pub struct Memory {
     pub peak_bytes_ahead: u64,
     /// Hints that the target passed without using them. (It may have done so later.)
     pub hints_overdue: u64,
-    /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
+    /// Times the target missed data that its log has as read: another process or the kernel evicted
+    /// it.
     pub refaults: u64,
     /// Hints whose data was fetched, and was gone when the target came to it.
     pub hints_lost: u64,
@@ -90,7 +90,7 @@ pub struct Memory {
     pub slowest_stop_seconds: f64,
 }
 
-/// See the module's text. Times are in seconds.
+/// Statistics of a session. Times are in seconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stats {
     /// Layout of this record; grows when fields change meaning.
@@ -99,11 +99,11 @@ pub struct Stats {
     pub elapsed_seconds: f64,
     /// Why the command ran without the agent, if it did.
     pub native: Option<String>,
-    /// What had to be done without, and how often.
+    /// Facilities that were missing, and how often.
     pub lost: BTreeMap<String, u64>,
     /// Why shadows of a process were stopped for a while, and how often.
     pub stopped: BTreeMap<String, u64>,
-    /// What prefetching took.
+    /// Costs of prefetching.
     pub memory: Memory,
     /// Programs that the agent was in, the command included.
     pub programs: u64,
@@ -113,26 +113,26 @@ pub struct Stats {
     pub stalls_foreseen: Timed,
     /// Waits that none had.
     pub stalls_unforeseen: Timed,
-    /// Of these, page faults.
+    /// Number of these stalls that were page faults.
     pub stalled_faults: u64,
     /// Times a shadow was made a copy of the target, and what that took of the target's time.
     pub syncs: Timed,
-    /// Of these, those that left the target's large memory to be fetched as it is touched, in place
-    /// of a fork of all of it.
+    /// Number of these syncs that left the target's large memory out of the fork, to be fetched on
+    /// demand.
     pub syncs_mirrored: u64,
     /// Runs of shadows, repetitions included.
     pub runs: u64,
     /// Distinct accesses that shadows disclosed.
     pub hints_issued: u64,
-    /// Those that the target then made.
+    /// Number of hints that the target then used.
     pub hints_used: u64,
-    /// Those that it did not.
+    /// Number of hints that it did not use.
     pub hints_wasted: u64,
     /// File data read ahead, in bytes.
     pub bytes_prefetched: u64,
     /// Bytes of programs' memory that was swapped out, and fetched for them.
     pub bytes_unswapped: u64,
-    /// What nobody asked for, by kind.
+    /// Guesses, by kind.
     pub guesses: BTreeMap<&'static str, Guesses>,
     /// Processor time of the prefetcher's workers.
     pub prefetch_cpu_seconds: f64,
@@ -144,9 +144,9 @@ pub struct Stats {
     pub traps: u64,
     /// Call sites of processes that stalled which were patched so that they need none.
     pub sites_patched: u64,
-    /// What was recorded and replayed, if anything was asked for.
+    /// Results of recording and replaying, if there was any.
     pub history: Option<HistoryStats>,
-    /// What came of the program's own predictions, if it made any.
+    /// Results of the program's own predictions, if it made any.
     pub speculations: Option<Speculations>,
     /// Planted effects, in tests: (refused by the kernel, not refused).
     #[serde(skip)]
@@ -216,7 +216,7 @@ impl Totals {
 }
 
 impl Stats {
-    /// Of a command that runs natively from its start, and in our place.
+    /// Statistics of a command that runs natively from its start, in place of this process.
     pub fn of_native(why: String) -> Self {
         let nothing = (Totals::default(), PrefetchStats::default());
         Stats::new(&nothing.0, &nothing.1, Duration::ZERO, 1, 0, Some(why), BTreeMap::new())

@@ -137,14 +137,14 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
     rules
 }
 
-/// On an argument: its number, a comparison, a value.
+/// Condition on an argument: its number, a comparison, a value.
 type Condition = (u8, Op, u64);
 
 /// Harmless if all of these hold: (call, conditions).
 fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
-    // Waiting and waking in the memory that is ours. Memory that is private is not enough: a page
-    // of a file that is mapped to be read is the same page for whoever shares it, and to wake him,
-    // or to take his turn by waiting, would be an effect.
+    // Waiting and waking is allowed in the agent's own memory only. Private memory is not enough: a
+    // page of a file that is mapped read-only is the same page for every process that maps it. To
+    // wake a waiter there, or to queue before it, would be an effect.
     let futex = |operation: libc::c_int| {
         let ours = [(0, Op::Ge, SHARED_START), (0, Op::Lt, SHARED_END)];
         let rule = ours.into_iter().chain([(1, Op::Eq, operation as u64)]).collect();
@@ -165,8 +165,8 @@ fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
 /// The first Landlock that denies truncation (Linux 6.2).
 const DENIES_TRUNCATION: i32 = 3;
 
-/// How a shadow opens files and keeps its memory: (call, conditions). With `openings`, what is said
-/// of a way of opening lies in [`OPENINGS`], and nothing that begins below its end is mapped,
+/// Rules by which a shadow opens files and keeps its memory: (call, conditions). With `openings`,
+/// open_how structures lie in [`OPENINGS`] only, and no mapping that begins below its end is made,
 /// unmapped, protected or moved.
 fn opening(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     const FIXED: u64 = libc::MAP_FIXED as u64;
@@ -228,7 +228,7 @@ fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// What runners put on top.
+/// Filter that runners add on top.
 fn runner_filter() -> Result<BpfProgram, SandboxError> {
     let refused = [
         libc::SYS_seccomp,
@@ -311,8 +311,8 @@ mod tests {
         assert!(runner.len() <= RUNNER_FILTER_MAX, "{}", runner.len());
     }
 
-    /// What `program` says of a call, as the kernel would (a classic BPF machine over `struct
-    /// seccomp_data`, seccomp(2)).
+    /// Verdict of `program` for a call, as the kernel would reach it (a classic BPF machine over
+    /// `struct seccomp_data`, seccomp(2)).
     fn allows(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> bool {
         const LOAD: u16 = 0x20;
         const AND: u16 = 0x54;
@@ -388,7 +388,7 @@ mod tests {
                 let opens = allows(&filter, libc::SYS_openat2, [0, to, at, size, 0, 0]);
                 prop_assert_eq!(opens, within && size == size_of::<libc::open_how>() as u64);
             }
-            // And ordinary memory is nobody's concern.
+            // Ordinary memory is not restricted.
             let (far, private) = (at | 1 << 40, libc::MAP_PRIVATE as u64 | flags & libc::MAP_FIXED as u64);
             prop_assert!(allows(&filter, libc::SYS_munmap, [far, len, 0, 0, 0, 0]));
             prop_assert!(allows(&filter, libc::SYS_mmap, [far, len, 3, private, 0, 0]));

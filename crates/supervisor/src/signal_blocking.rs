@@ -8,7 +8,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 /// The kernel's, one bit for each signal. The C library's keeps some to itself.
 pub(crate) type Mask = u64;
-/// Of all signals.
+/// Mask of all signals.
 pub(crate) const ALL: Mask = !0;
 
 /// The mask that we were started with, while ours is in force.
@@ -51,8 +51,8 @@ pub fn block_all() {
     set_mask(ALL);
 }
 
-/// Where files may not grow, a write of ours (shared memory, a report) is to fail and not to end
-/// us. The command must have been forked before.
+/// Ignores SIGXFSZ, so that a write beyond RLIMIT_FSIZE (shared memory, a report) fails and does
+/// not end this process. The command must have been forked before.
 pub fn ignore_file_limit() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: installs no handler.

@@ -26,7 +26,7 @@ use runahead_admission::process::proc_files::stat;
 use crate::io_process;
 use crate::signal_blocking::{ALL, Mask, release, set_mask};
 
-/// How long a command that is sent a signal that stops may take to stop, and how often is looked.
+/// Longest time that the command may take to stop on a stop signal, and the interval of polling.
 const STOPS_WITHIN: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(1);
 /// Generations between a process of the command and us.
@@ -40,7 +40,7 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
-    /// To `command`, a child that has not been collected.
+    /// Forwards to `command`, a child that has not been collected.
     pub(crate) fn to(command: Pid) -> Self {
         // The C library has let some of its own in when the first thread was started, which to
         // others are but the first that have no names.
@@ -152,7 +152,7 @@ fn take() -> Option<libc::siginfo_t> {
     (got > 0).then_some(info)
 }
 
-/// Whether `process` is one of the command's. One that has ended and been collected is nobody's.
+/// True if `process` is one of the command's. One that was collected is not.
 fn descends_from_us(process: i32) -> bool {
     let ours = std::process::id() as i32;
     let mut at = process;

@@ -11,10 +11,9 @@ use rustix::fs::{major, minor};
 use runahead_admission::mount_table::unescaped;
 use runahead_admission::rotational;
 
-/// Whether memory may be swapped out to a device that is waited for, and that many pages can be
-/// asked of at a time (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A
-/// disk that turns has its heads moved for each page that is read out of turn, where the kernel
-/// reads what lies together.
+/// True if memory may be swapped out to a device that is waited for and serves many pages at a time
+/// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A rotational disk
+/// seeks for each page that is read out of order, where the kernel reads neighbours together.
 pub(crate) fn are_worth_it() -> bool {
     read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !turns(&file)))
 }

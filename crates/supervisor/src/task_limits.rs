@@ -25,13 +25,13 @@ const SHADOW: u64 = 3;
 const ALWAYS: u64 = 4;
 /// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
 const FEWEST: u64 = ALWAYS + 2 + SHADOW;
-/// How often is looked whether there is still room, for each so many tasks that may be ours: the
-/// fewer, the sooner they are taken away. And at least.
+/// Shortest interval between two counts of tasks. It grows with the number of tasks that may be
+/// added, since few are soon used up.
 const LOOK: Duration = Duration::from_millis(5);
 const TASKS: u64 = 16;
 const SELDOM: Duration = Duration::from_millis(250);
 
-/// See the module's text.
+/// Limit of tasks of a session.
 #[derive(Debug, Default)]
 pub struct Tasks {
     /// Processes that may have shadows.
@@ -39,10 +39,10 @@ pub struct Tasks {
     is_tight: AtomicBool,
 }
 
-/// How things are.
+/// Counts of the latest look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Account {
-    /// What may still be started by anybody.
+    /// Number of tasks that may still be started on the machine.
     free: u64,
     /// Threads of this process and the one beside it.
     threads: u64,
@@ -71,14 +71,14 @@ impl Tasks {
         Some(Account { free, threads: threads(), shadowed })
     }
 
-    /// Whether one more process may join, with a dispatcher and shadows of its own.
+    /// True if one more process may join, with a dispatcher and shadows of its own.
     pub(crate) fn allows_one_more(&self) -> bool {
         self.account().is_none_or(|now| {
             Account { threads: now.threads + 1, shadowed: now.shadowed + 1, ..now }.fits()
         })
     }
 
-    /// Whether there may be one thread more.
+    /// True if one more thread may be started.
     pub(crate) fn allows_thread(&self) -> bool {
         self.account().is_none_or(|now| Account { threads: now.threads + 1, ..now }.fits())
     }
@@ -126,7 +126,7 @@ pub(crate) fn too_few() -> Option<String> {
     })
 }
 
-/// How many more processes and threads `process` could start; `None`: there is no limit.
+/// Number of processes and threads that `process` could still start; `None`: no limit.
 fn room_of(process: &str) -> Option<u64> {
     let groups = memory_budget::groups_of(process, "pids");
     groups.iter().filter_map(|dir| left(dir)).chain(rlimits::processes(0)).min()

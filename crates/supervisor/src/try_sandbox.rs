@@ -61,7 +61,7 @@ pub enum ConfineError {
          with --unprotected the agent alone does"
     )]
     NoLandlock {
-        /// What there is.
+        /// Version of Landlock that was found.
         found: String,
     },
     /// Landlock's rules cannot be made.
@@ -72,7 +72,7 @@ pub enum ConfineError {
     Path {
         /// Its name.
         path: PathBuf,
-        /// What the kernel says.
+        /// Error of the kernel.
         error: landlock::PathFdError,
     },
     /// The filter cannot be made.
@@ -80,7 +80,7 @@ pub enum ConfineError {
     Filter(#[from] seccompiler::BackendError),
 }
 
-/// What a command is allowed beside changing what is held apart.
+/// Effects that a command is allowed beside changes in the try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
     /// Sockets of networks, and of processes outside.
@@ -89,16 +89,16 @@ pub struct Allowed {
     pub unprotected: bool,
 }
 
-/// See the module's text.
+/// Sandbox of a try's command.
 #[derive(Debug)]
 pub struct Confinement {
     ruleset: Option<OwnedFd>,
     filters: Vec<BpfProgram>,
-    /// Where it is held apart, if the agent of the try around does it all.
+    /// Directory of the try, if the agent of the outer try enforces it.
     inside: Option<PathBuf>,
-    /// What this kernel does not deny, in words.
+    /// Descriptions of what this kernel does not deny.
     pub missing: Vec<String>,
-    /// What is to be denied commands of tries inside this one.
+    /// Rights that are denied to commands of tries inside this one.
     pub rights: LandlockRights,
 }
 
@@ -130,9 +130,8 @@ impl Confinement {
         Ok(Confinement { ruleset, filters, inside: None, missing, rights: inside })
     }
 
-    /// Of a command of a try inside the one of which this process is: that one's agent, which is in
-    /// this process, has the kernel deny it changes but below `held`, and shows it what is held
-    /// apart there.
+    /// Makes the sandbox for a try inside the try of this process. The agent in this process has
+    /// the kernel deny the command all changes but below `held`, and shows it the inner try's view.
     pub fn inside(held: &Path, network: bool) -> Result<Self, ConfineError> {
         let filters = if network { Vec::new() } else { vec![no_network()?] };
         Ok(Confinement { filters, inside: Some(held.to_owned()), ..Confinement::none() })
@@ -143,7 +142,7 @@ impl Confinement {
         self.inside.is_some()
     }
 
-    /// None at all: tests plant it, to see that another one is needed.
+    /// Makes no sandbox at all.
     #[must_use]
     pub fn none() -> Self {
         Confinement {
@@ -169,19 +168,19 @@ impl Confinement {
             Errno::result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, number, 0) })?;
         }
         let filter = |filter: &BpfProgram| seccompiler::apply_filter(filter);
-        // (It says why in an error of the standard library's, which holds the kernel's number.)
+        // The error of seccompiler's wraps the kernel's number.
         self.filters.iter().try_for_each(filter).map_err(|_| Errno::last())
     }
 }
 
-/// As the kernel has it (linux/filter.h).
+/// Layout of `struct sock_fprog` (linux/filter.h).
 #[repr(C)]
 struct Program {
     len: u16,
     filter: *const seccompiler::sock_filter,
 }
 
-/// See [`Confinement::inside`].
+/// Restricts this process as [`Confinement::inside`] describes.
 fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     let path = held.as_os_str().as_bytes();
     let program =
@@ -193,7 +192,7 @@ fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     Errno::result(entered).map(drop)
 }
 
-/// Where the try is held apart of which this process is, if it is of one.
+/// Directory of the try that this process runs in, if it runs in one.
 pub fn around() -> Option<PathBuf> {
     let mut path = [0u8; DIRECTORY_MAX];
     // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
@@ -211,7 +210,7 @@ fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
     (all & !reading, all & of_devices)
 }
 
-/// What Landlock is to deny commands of tries inside this one.
+/// Rights that Landlock denies to commands of tries inside this one.
 fn rights(version: i32) -> LandlockRights {
     let known = match version {
         3 => ABI::V3,
@@ -293,7 +292,7 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
 
 /// The filter that refuses sockets of networks.
 pub fn no_network() -> Result<BpfProgram, ConfineError> {
-    // (Names of hosts and interfaces are asked for by netlink, which stays in the machine.)
+    // Names of hosts and interfaces are resolved through netlink, which stays in the machine.
     let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
     let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
     let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();

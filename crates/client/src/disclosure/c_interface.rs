@@ -5,21 +5,21 @@ use core::ffi::{c_char, c_int};
 
 use super::protocol::DISCLOSE_PATH;
 
-/// See [`super::disclose_fd`].
+/// C function for [`super::disclose_fd`].
 // SAFETY: nothing else defines a name that begins with runahead_.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_disclose_fd(fd: c_int, offset: u64, length: u64) -> bool {
     super::disclose_fd(fd, offset, length)
 }
 
-/// See [`super::disclose_path`]. `path` is not looked at here, and may be any address.
+/// C function for [`super::disclose_path`]. `path` may be any address: it is not read here.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_disclose_path(path: *const c_char, offset: u64, length: u64) -> bool {
     super::make(DISCLOSE_PATH, [path as u64, offset, length])
 }
 
-/// See [`super::cancel_all`].
+/// C function for [`super::cancel_all`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_cancel_all() -> bool {

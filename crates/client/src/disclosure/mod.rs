@@ -48,36 +48,35 @@ fn make(what: u64, args: [u64; 3]) -> bool {
     result == 0
 }
 
-/// `length` bytes from byte `offset` of the file that is open as descriptor `fd` will be read; with
-/// a `length` of 0, all bytes from there to its end. What lies beyond the end does not count, nor
-/// what is more than 1 GiB from `offset`: say that in several calls.
+/// Discloses that `length` bytes from byte `offset` of the file open as descriptor `fd` will be
+/// read. A `length` of 0 means all bytes to the end of the file. Bytes beyond the end do not count,
+/// nor bytes more than 1 GiB from `offset`: disclose those in several calls.
 ///
-/// True if that was taken, or is in memory already. False if it was not: nobody listens; it is no
-/// regular file that is open without `O_DIRECT`, with a name, and a descriptor below 1024; nothing
-/// of it lies before the end; or so much is disclosed and not read yet that no more fits. Then it
-/// can be said again later.
+/// Returns true if the range was taken, or is in memory already. Returns false if no agent listens,
+/// or `fd` is not a named regular file open without `O_DIRECT` below descriptor 1024. Returns false
+/// as well if the range lies beyond the end, or too much is disclosed and not read yet; that can be
+/// disclosed again later.
 pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
     make(DISCLOSE_FD, [fd as u32 as u64, offset, length])
 }
 
-/// Discloses that a range of the file at `path` will be read; it need not be open, nor in any way
-/// looked at: that it is looked up, and opened, is disclosed as well.
+/// Discloses that a range of the file at `path` will be read. The file need not be open: that it is
+/// looked up and opened is disclosed as well.
 ///
-/// `path` is seen from the working directory if it is relative. The program's later use is
-/// recognized as foreseen (and counted as such by `--stats`) if it goes by the same name; a name of
-/// another form brings the same data. Symbolic links are followed. What turns out to be no regular
-/// file is left alone.
+/// A relative `path` is seen from the working directory. The program's later use counts as foreseen
+/// (in `--stats`) if it goes by the same name; a name of another form brings the same data.
+/// Symbolic links are followed. A file that is not regular is left alone.
 ///
-/// False if nobody listens, if `path` is empty or of 4096 bytes or more, if it lies below `/proc`
-/// or `/sys`, or if too much is disclosed and not read yet.
+/// Returns false if no agent listens, if `path` is empty or has 4096 bytes or more, if it lies
+/// below `/proc` or `/sys`, or if too much is disclosed and not read yet.
 pub fn disclose_path(path: &CStr, offset: u64, length: u64) -> bool {
     make(DISCLOSE_PATH, [path.as_ptr() as u64, offset, length])
 }
 
-/// Takes back all that this process has disclosed. What is being read by then is read to its end;
-/// nothing else of it reaches the device.
+/// Cancels all that this process has disclosed. Reads in flight are finished; no others reach the
+/// device.
 ///
-/// True if somebody listens. (So it also tells a program whether disclosing is worth while.)
+/// Returns true if an agent listens, so it also tells a program whether disclosing is worth while.
 pub fn cancel_all() -> bool {
     make(CANCEL_ALL, [0, 0, 0])
 }
@@ -86,7 +85,7 @@ pub fn cancel_all() -> bool {
 mod tests {
     use super::*;
 
-    /// As far as that can be seen without runahead: nothing happens.
+    /// Calls without runahead have no effect that this process can see.
     #[test]
     fn nothing_is_taken_where_nobody_listens() {
         for fd in [0, 1, -1, i32::MIN, i32::MAX, protocol::MAGIC] {

@@ -22,14 +22,14 @@
 
 /// Number of the system call, `fadvise64`.
 pub const CALL: u64 = crate::call::FADVISE64;
-/// In place of a descriptor; the upper half of its register does not count.
+/// Value in place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_c105_u32 as i32;
 
-/// In the upper half of the second argument.
+/// Version of the protocol, in the upper half of the second argument.
 const VERSION: u64 = 1 << 32;
 /// A part of an open file will be read.
 pub const DISCLOSE_FD: u64 = VERSION | 1;
 /// A part of a file with this path will be read.
 pub const DISCLOSE_PATH: u64 = VERSION | 2;
-/// What was disclosed is not wanted any more.
+/// Cancels all that was disclosed.
 pub const CANCEL_ALL: u64 = VERSION | 3;

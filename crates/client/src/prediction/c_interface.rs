@@ -10,7 +10,7 @@ fn status(result: i64) -> c_int {
     result.clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int
 }
 
-/// See [`super::begin`].
+/// C function for [`super::begin`].
 // SAFETY: nothing else defines a name that begins with runahead_.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
@@ -18,7 +18,7 @@ pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
     status(unsafe { call::make(MAGIC, BEGIN, [id as u64, settler as u32 as u64, 0]) })
 }
 
-/// See [`super::commit`].
+/// C function for [`super::commit`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
@@ -26,7 +26,7 @@ pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
     status(unsafe { call::make(MAGIC, COMMIT, [id, 0, 0]) })
 }
 
-/// See [`super::fail`].
+/// C function for [`super::fail`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usize) -> c_int {
@@ -34,7 +34,7 @@ pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usi
     status(unsafe { call::make(MAGIC, FAIL, [id, answer as u64, length as u64]) })
 }
 
-/// See [`super::answer`].
+/// C function for [`super::answer`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) -> c_int {
@@ -42,7 +42,7 @@ pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) 
     status(unsafe { call::make(MAGIC, ANSWER, [id, to as u64, length as u64]) })
 }
 
-/// See [`super::set_policy`].
+/// C function for [`super::set_policy`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
@@ -50,7 +50,7 @@ pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
     status(unsafe { call::make(MAGIC, SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0]) })
 }
 
-/// See [`super::open`].
+/// C function for [`super::open`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_open(ids: *mut u64, count: usize) -> c_int {
@@ -65,7 +65,7 @@ pub struct Event {
     what: u64,
 }
 
-/// See [`super::events`].
+/// C function for [`super::events`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count: usize) -> c_int {
@@ -73,7 +73,7 @@ pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count
     status(unsafe { call::make(MAGIC, EVENTS, [position as u64, to as u64, count as u64]) })
 }
 
-/// See [`super::barrier`].
+/// C function for [`super::barrier`].
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_barrier() -> c_int {

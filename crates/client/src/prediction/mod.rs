@@ -62,14 +62,14 @@ impl core::fmt::Display for Errno {
 
 impl core::error::Error for Errno {}
 
-/// What [`begin`] comes to: perhaps two of these, one after the other.
+/// Result of [`begin`], which may return twice with two of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     /// The process speculates from here on.
     Speculative(Id),
     /// It did, the prediction was wrong, and all is as it was.
     Failed(Id),
-    /// It does not: nobody listens (EBADF), or why it cannot.
+    /// The process does not speculate: no agent listens (EBADF), or the errno says why it cannot.
     Refused(Errno),
 }
 
@@ -77,16 +77,17 @@ fn checked(result: i64) -> Result<u64, Errno> {
     u64::try_from(result).map_err(|_| Errno(-result as i32))
 }
 
-/// Begins a speculation: see the crate's text. What this process did before is not part of it; all
-/// that it does from here on depends on it. `settler` is the process that will settle it, in which
-/// case it fails, without an answer, should that end; 0: nobody knows which.
+/// Begins a speculation, as the module's head describes. All that this process does from here on
+/// depends on it; earlier work does not. `settler` is the PID of the process that will settle it:
+/// if that process ends first, the speculation fails without an answer. A `settler` of 0 names
+/// none.
 pub fn begin(settler: u32) -> Begun {
     let mut id = 0u64;
     // SAFETY: writes a number to `id`.
     #[allow(unsafe_code)]
     let result =
         unsafe { call::make(MAGIC, protocol::BEGIN, [&raw mut id as u64, settler.into(), 0]) };
-    // (The compiler does not see who has written it.)
+    // The kernel or the agent wrote the number, which the compiler does not see.
     let id = Id(core::hint::black_box(id));
     match checked(result) {
         Ok(0) => Begun::Speculative(id),
@@ -112,9 +113,9 @@ pub fn fail(id: Id, answer: &[u8]) -> Result<(), Errno> {
     checked(unsafe { call::make(MAGIC, protocol::FAIL, args) }).map(drop)
 }
 
-/// Of a speculation that this process was just told to have [failed](Begun::Failed): what is right,
-/// as much as there is room for; its bytes. ESRCH: it is not known, which is so for all but the
-/// last few.
+/// Copies the right answer of a speculation that has just [failed](Begun::Failed), as far as `to`
+/// has room; returns its bytes. ESRCH: the answer is not known, which holds for all but the last
+/// few.
 pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     let args = [id.0, to.as_mut_ptr() as u64, to.len() as u64];
     // SAFETY: writes no more than that.
@@ -122,8 +123,8 @@ pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     checked(unsafe { call::make(MAGIC, protocol::ANSWER, args) }).map(|bytes| bytes as usize)
 }
 
-/// What is to become of what a speculative process writes to descriptor `fd`, until that is closed;
-/// what was to become of it.
+/// Sets the policy for output of a speculative process to descriptor `fd`, until that is closed.
+/// Returns the policy before.
 pub fn set_policy(fd: i32, policy: Policy) -> Result<Policy, Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
@@ -141,9 +142,9 @@ pub fn open(to: &mut [Id]) -> usize {
     checked(unsafe { call::make(MAGIC, protocol::OPEN, args) }).map_or(0, |count| count as usize)
 }
 
-/// What has become of the session's speculations from `position` on, or ([`NOW`]) from now on, as
-/// much as there is room for; how much. The position moves on behind that. Who is slow misses some:
-/// a thousand are kept.
+/// Copies the session's events from `position` on, or from now on ([`NOW`]), as far as there is
+/// room. Returns how many, and moves the position behind them. A slow reader misses some: the last
+/// thousand are kept.
 pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno> {
     let mut count = 0;
     while count < to.len() {

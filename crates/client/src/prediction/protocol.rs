@@ -20,10 +20,10 @@
 
 /// Number of the system call, `fadvise64`.
 pub const CALL: u64 = crate::call::FADVISE64;
-/// In place of a descriptor; the upper half of its register does not count.
+/// Value in place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_5bec_u32 as i32;
 
-/// In the upper half of the second argument.
+/// Version of the protocol, in the upper half of the second argument.
 const VERSION: u64 = 1 << 32;
 /// The process goes on as if a prediction had come true.
 pub const BEGIN: u64 = VERSION | 1;
@@ -31,22 +31,22 @@ pub const BEGIN: u64 = VERSION | 1;
 pub const COMMIT: u64 = VERSION | 2;
 /// A prediction was wrong.
 pub const FAIL: u64 = VERSION | 3;
-/// What is right instead.
+/// Asks for the right answer of a failed prediction.
 pub const ANSWER: u64 = VERSION | 4;
-/// What is to become of what is written to a descriptor.
+/// Sets the policy of a descriptor's output.
 pub const SET_POLICY: u64 = VERSION | 5;
-/// What is open.
+/// Asks for the speculations that this process depends on.
 pub const OPEN: u64 = VERSION | 6;
-/// To wait until nothing is.
+/// Waits until this process depends on no speculation.
 pub const BARRIER: u64 = VERSION | 7;
 
-/// What has become of the session's speculations.
+/// Asks for the session's events.
 pub const EVENTS: u64 = VERSION | 8;
 
-/// In place of a position among events: behind all that there are.
+/// Position behind all events so far.
 pub const NOW: u64 = u64::MAX;
 
-/// What has become of a speculation (Wester 2011, section 5.2).
+/// Outcome of a speculation (Wester 2011, section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Event {
@@ -58,7 +58,7 @@ pub enum Event {
     Failed = 2,
 }
 
-/// What becomes of what a speculative process writes (Wester 2011, section 3.2).
+/// Treatment of a speculative process's output (Wester 2011, section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Policy {
