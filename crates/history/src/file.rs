@@ -21,9 +21,9 @@ pub enum Error {
     /// The system refused.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
-        /// What was tried.
+        /// Step that failed.
         what: &'static str,
-        /// On what.
+        /// Path it failed on.
         path: PathBuf,
         /// Its reason.
         error: io::Error,
@@ -39,7 +39,7 @@ pub enum Error {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault in the file's bytes.
         error: FormatError,
     },
     /// No place for what is kept automatically.
@@ -59,7 +59,7 @@ impl Error {
 
 /// Reads the run that is recorded in `path`.
 pub fn load(path: &Path) -> Result<Run, Error> {
-    // Whatever it is, to open it is not to wait for anybody.
+    // Opening never waits, whatever kind of file it is.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     let file = file.map_err(Error::system("read", path))?;
@@ -80,8 +80,8 @@ pub fn load(path: &Path) -> Result<Run, Error> {
     format::decode(&bytes).map_err(|error| Error::Format { path: path.to_owned(), error })
 }
 
-/// Where a run that is to be recorded in `path` will be written: absolute, and no link. Nothing but
-/// a regular file is to be replaced.
+/// Absolute path, without links, to which a run recorded in `path` will be written. Only a regular
+/// file may be replaced.
 pub fn destination(path: &Path) -> Result<PathBuf, Error> {
     let whole = match path.canonicalize() {
         Ok(there) if there.is_file() => return Ok(there),
@@ -118,7 +118,7 @@ pub fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// What the names of files end in that are being written.
+/// Suffix of files that are being written.
 pub(crate) const TEMPORARY: &str = ".new";
 
 #[cfg(test)]

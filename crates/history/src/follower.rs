@@ -20,14 +20,14 @@ pub const JUDGED: u32 = 64;
 pub const JUDGED_LEAST: u32 = 32;
 /// Accesses that have to be found before others are judged, and how many are waited for that.
 const FOUND: (u64, u64) = (32, 128);
-/// By less than one in so many of a record's accesses nothing is judged.
+/// A run is judged only if it makes more than one in this many of the record's accesses.
 const FEW: usize = 4;
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.
 const OVERLAPPING: usize = 8;
 
-/// What the record knows of an access.
+/// Knowledge of an access in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// It is this one.
@@ -38,7 +38,7 @@ pub enum Seen {
     Nowhere,
 }
 
-/// See the module's text.
+/// Position of the current run in a recorded one.
 pub struct Follower {
     run: Arc<Run>,
     numbers: HashMap<Vec<u8>, u32>,
@@ -48,9 +48,9 @@ pub struct Follower {
     recent: [u32; RECENT],
     matched: u64,
     place: usize,
-    /// One bit an access, the newest lowest: it was not in the record.
+    /// One bit for each access, the newest lowest; set if the access was not in the record.
     strange: u64,
-    /// How many of its bits count.
+    /// Number of these bits that count.
     judged: u32,
     /// A run tells too few of the record's accesses to be judged by them.
     is_silent: bool,
@@ -60,7 +60,7 @@ pub struct Follower {
     programs: usize,
 }
 
-/// How the recorded run used one path.
+/// Use of one path in the recorded run.
 #[derive(Default)]
 struct Uses {
     /// Accesses to other than data.
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// As those of processes that run side by side.
+    /// Processes side by side make their accesses in any order.
     #[test]
     fn another_order_is_no_other_run() {
         let run = run(100, 3);
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(other(&mut follower, 1), Some(FOUND.1));
     }
 
-    /// As those of a program whose data is mapped, and the only thing that it waits for.
+    /// A program that waits only for mapped data is one of those.
     #[test]
     fn by_what_was_touched_no_run_is_judged() {
         let with_plain = |plain: u64| {

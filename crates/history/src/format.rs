@@ -26,9 +26,9 @@ use crate::{
     Place, RANGE_MAX, Run, What,
 };
 
-/// What such a file begins with.
+/// First bytes of such a file.
 pub const MAGIC: [u8; 8] = *b"runahist";
-/// Of the layout; files of others but the one before it are refused.
+/// Version of the layout. Files of other versions, except the one before it, are refused.
 pub const VERSION: u32 = 4;
 /// The one before it, in which nothing was [`What::Touched`]. (No flipped bit makes one of the
 /// other.)
@@ -194,7 +194,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What was encoded.
+/// Decodes a run.
 pub fn decode(bytes: &[u8]) -> Result<Run, FormatError> {
     let whole = |at: usize, end: usize| bytes.get(at..end).ok_or(FormatError::Damaged);
     let start = &bytes[..bytes.len().min(MAGIC.len())];

@@ -54,7 +54,7 @@ impl Random {
     }
 }
 
-/// All that whoever uses a run relies on.
+/// Asserts all that users of a run rely on.
 fn assert_harmless(run: &Run) {
     assert!(run.places.len() <= PATHS_MAX && run.accesses.len() <= ACCESSES_MAX);
     assert!(run.places.iter().map(|p| p.path.len()).sum::<usize>() <= PATH_BYTES_MAX);
@@ -120,7 +120,7 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// With a right checksum, as somebody who means harm would write it.
+/// A hostile writer would give the file a right checksum.
 #[test]
 fn any_text_gives_an_error_or_something_harmless() {
     let mut random = Random::seeded();

@@ -45,7 +45,7 @@ pub const RANGE_MAX: u64 = 8 << 20;
 /// Identifies a command line: see [`store::key`].
 pub type CommandKey = [u8; 16];
 
-/// What was done with a path.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum What {
     /// It was looked up.
@@ -62,21 +62,21 @@ pub enum What {
     Data {
         /// The first.
         offset: u64,
-        /// How many; at least one, at most [`RANGE_MAX`].
+        /// Number of bytes, from 1 to [`RANGE_MAX`].
         length: u64,
     },
     /// Bytes of a mapping of it were used. No run tells of that before it ends.
     Touched {
         /// The first.
         offset: u64,
-        /// How many; at least one, at most [`RANGE_MAX`].
+        /// Number of bytes, from 1 to [`RANGE_MAX`].
         length: u64,
     },
 }
 
 impl What {
-    /// As a hint has it, with the flags that matter. `None`: it is no access, or no file can have
-    /// such a range.
+    /// Kind of a hint's access, with the flags that matter. `None`: it is no access, or no file can
+    /// have such a range.
     pub fn of_hint(kind: HintKind, flags: u32, offset: u64, length: u64) -> Option<Self> {
         Some(match kind {
             HintKind::Lookup if flags & NO_FOLLOW != 0 => What::LookNoFollow,
@@ -105,7 +105,7 @@ impl What {
         }
     }
 
-    /// Of file data: the first byte, and how many.
+    /// First byte and number of bytes, if it is an access to file data.
     pub fn range(self) -> Option<(u64, u64)> {
         match self {
             What::Data { offset, length } | What::Touched { offset, length } => {
@@ -126,10 +126,10 @@ impl What {
     }
 }
 
-/// By which a file is known to be the one that was read.
+/// Attributes by which a file is known to be the one that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Time of its last change, in nanoseconds since 1970.
     pub mtime: i64,
@@ -148,35 +148,35 @@ pub struct Place {
     pub attributes: Option<Attributes>,
 }
 
-/// One thing that a run did, for the first time.
+/// First access of its kind in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Index of the [`Place`].
     pub place: u32,
-    /// What was done.
+    /// Kind of the access.
     pub what: What,
 }
 
 /// A recorded run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// Whose it is.
+    /// Key of the command that ran.
     pub command: CommandKey,
     /// Each path once.
     pub places: Vec<Place>,
-    /// In the order in which they were made.
+    /// Accesses, in the order in which they were made.
     pub accesses: Vec<Access>,
-    /// How many accesses had been made before each program that was started, in order; never less
-    /// than before the one before it, nor more than there are.
+    /// Number of accesses made before each program was started, in order. Never falls, and never
+    /// exceeds the number of accesses.
     pub programs: Vec<u32>,
     /// Accesses that later runs have not made: index of each, ascending, and how many runs in a
     /// row.
     pub unused: Vec<(u32, u8)>,
-    /// What was run, for people.
+    /// Command line and directory, for people.
     pub origin: Origin,
 }
 
-/// What a record is of.
+/// Command line and directory of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
     /// The command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record that is of more than
@@ -190,7 +190,7 @@ impl Origin {
     /// Bytes of words and directory that are kept.
     pub const BYTES_MAX: usize = 4096;
 
-    /// Of `line`, run in `directory`.
+    /// Origin of the command `line` run in `directory`.
     pub fn new<'a>(line: impl IntoIterator<Item = &'a [u8]>, directory: &[u8]) -> Self {
         let directory = directory[..directory.len().min(Origin::BYTES_MAX)].to_owned();
         let mut left = Origin::BYTES_MAX - directory.len();

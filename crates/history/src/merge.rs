@@ -21,7 +21,7 @@ const AROUND: usize = 8;
 /// The later run, by what it did.
 struct Made<'a> {
     plain: HashMap<(&'a [u8], What), u32>,
-    /// By path, first byte: the one behind the last, and the access.
+    /// Data by path, then first byte: the first byte behind the range, and the access's number.
     data: HashMap<&'a [u8], BTreeMap<u64, (u64, u32)>>,
 }
 
@@ -88,7 +88,7 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     assemble(known, later, &kept)
 }
 
-/// Whether the later run told most of what lies around each access.
+/// For each access, true if the later run reported most of those around it.
 fn told_of(found: &[Option<u32>]) -> Vec<bool> {
     let mut sums = vec![0usize];
     sums.extend(found.iter().scan(0, |sum, found| {
@@ -123,7 +123,7 @@ fn assemble(known: &Run, later: &Run, kept: &[(u32, Access, u8)]) -> Run {
 struct Builder<'a> {
     run: Run,
     numbers: HashMap<Vec<u8>, u32>,
-    /// What the later run found of paths.
+    /// Attributes of paths that the later run found.
     attributes: HashMap<&'a [u8], Option<Attributes>>,
     path_bytes: usize,
 }
@@ -135,7 +135,7 @@ impl<'a> Builder<'a> {
         Builder { run, numbers: HashMap::new(), attributes, path_bytes: 0 }
     }
 
-    /// What has no room any more is left out.
+    /// Adds an access, unless the run is full.
     fn push(&mut self, place: &Place, what: What, unused: u8) {
         let number = match self.numbers.get(&place.path) {
             Some(&number) => number,
@@ -163,8 +163,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether nothing is gained by writing `merged` in the place of `known`: all but one access in
-/// [`SAME_PARTS`] are the same, and so is what is not used.
+/// True if writing `merged` in place of `known` gains nothing: all but one access in [`SAME_PARTS`]
+/// are equal, and so is the count of unused ones.
 pub fn is_much_like(known: &Run, merged: &Run) -> bool {
     let all = |run: &Run| -> HashSet<(Vec<u8>, What)> {
         run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()
@@ -182,7 +182,7 @@ pub fn is_much_like(known: &Run, merged: &Run) -> bool {
     different * SAME_PARTS <= ours.len().max(theirs.len())
 }
 
-/// See [`is_much_like`].
+/// Share of accesses that may differ, for [`is_much_like`].
 pub const SAME_PARTS: usize = 64;
 
 #[cfg(test)]

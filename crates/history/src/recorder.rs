@@ -15,22 +15,22 @@ use crate::{
 /// Adjacent reads become one of this many bytes at most, so that a run's place in it is known well.
 const MERGED_MAX: u64 = 1 << 20;
 
-/// What is found of a path when the run has ended.
+/// State of a path when the run has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// It is this file, and was before the run.
     Same(Attributes),
-    /// The run, or somebody meanwhile, has written it: what it holds is not what was waited for.
+    /// The run or another process has written the file, so it no longer holds what was waited for.
     Written,
     /// There is none.
     Absent,
-    /// It lies where nobody waits for storage.
+    /// The file lies where no read waits for storage.
     Unstored,
     /// It was not looked at.
     Unknown,
 }
 
-/// See the module's text.
+/// Accesses of a run so far.
 #[derive(Default)]
 pub struct Recorder {
     places: Vec<Place>,
@@ -39,11 +39,11 @@ pub struct Recorder {
     accesses: Vec<Access>,
     done: HashSet<(u32, What)>,
     data: HashMap<u32, Data>,
-    /// What was mapped.
+    /// Ranges that were mapped, by path.
     mappings: HashMap<u32, Data>,
     /// Accesses that stand for mappings.
     mapped: HashSet<usize>,
-    /// What was used of mappings.
+    /// Ranges of mappings that were used, by path.
     touched: BTreeMap<u32, Data>,
     touched_ranges: usize,
     /// Files of whose mappings it is known.
@@ -52,7 +52,7 @@ pub struct Recorder {
     programs: Vec<u32>,
 }
 
-/// What was read of one file.
+/// Ranges of one file that were read.
 #[derive(Default)]
 struct Data {
     /// Disjoint ranges: first byte and the one behind the last.
@@ -80,7 +80,7 @@ impl Data {
         true
     }
 
-    /// All of it, in accesses of at most [`MERGED_MAX`] bytes.
+    /// All ranges, in accesses of at most [`MERGED_MAX`] bytes.
     fn pieces(&self) -> impl Iterator<Item = What> + '_ {
         self.read.iter().flat_map(|(&start, &end)| {
             let starts = (start..end).step_by(MERGED_MAX as usize);
@@ -95,7 +95,7 @@ impl Recorder {
         self.accesses.len()
     }
 
-    /// None so far.
+    /// True if there is no access so far.
     pub fn is_empty(&self) -> bool {
         self.accesses.is_empty()
     }

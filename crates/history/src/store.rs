@@ -32,12 +32,12 @@ use crate::{Attributes, CommandKey, Run, format};
 pub const COMMAND_MAX: usize = 4 << 20;
 /// Bytes of all of them.
 pub const TOTAL_MAX: u64 = 256 << 20;
-/// What the names of the files end in.
+/// Suffix of the files.
 const ENDING: &str = ".history";
-/// What is being written for longer than this was left behind.
+/// Age at which a temporary file counts as left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// With it there, nothing is learned and nothing replayed by itself.
+/// File whose existence disables learning and automatic replay.
 pub const DISABLED: &str = "disabled";
 /// Directories of which nothing is recorded: absolute paths, each ended by NUL.
 pub const EXCLUDED: &str = "excluded";
@@ -45,10 +45,10 @@ pub const EXCLUDED: &str = "excluded";
 /// File systems whose storage serves one request at a time, as it was measured last: a number a
 /// line ([`Store::sole`]).
 pub const SOLE: &str = "sole";
-/// So many of them are remembered.
+/// Most of them that are remembered.
 const SOLE_MAX: usize = 64;
 
-/// By which a command's records are found.
+/// Keys by which a command's records are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keys {
     /// The command line, the directory it runs in, and the program's file as it is.
@@ -60,7 +60,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of a command: its `line`, the directory it runs in, and the program's file.
+    /// Keys of a command: its `line`, the directory it runs in, and the program's file.
     pub fn of<'a>(
         line: impl IntoIterator<Item = &'a OsStr>,
         directory: &Path,
@@ -108,7 +108,7 @@ pub struct Store {
 /// A record that is kept.
 #[derive(Debug)]
 pub struct Kept {
-    /// By which it is known.
+    /// Key of the record.
     pub key: CommandKey,
     /// When it was written, or of use last.
     pub used: SystemTime,
@@ -127,12 +127,12 @@ impl Store {
         Ok(Store::at(&state.join("runahead"), TOTAL_MAX))
     }
 
-    /// In `dir`, with at most `total_max` bytes.
+    /// Store in `dir`, with at most `total_max` bytes.
     pub fn at(dir: &Path, total_max: u64) -> Self {
         Store { dir: dir.to_owned(), total_max }
     }
 
-    /// Where it is.
+    /// Directory of the store.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -149,7 +149,7 @@ impl Store {
         Ok(())
     }
 
-    /// It is the user's own, and nobody else can write to it.
+    /// Checks that the directory is the user's own, and that no other user can write to it.
     fn check(&self) -> Result<(), Error> {
         let meta =
             fs::metadata(&self.dir).map_err(Error::system("use the directory", &self.dir))?;
@@ -159,12 +159,12 @@ impl Store {
         Ok(())
     }
 
-    /// Where what is remembered of `command` lies, if there is anything.
+    /// Path of the record of `command`, which need not exist.
     pub fn file(&self, command: &CommandKey) -> PathBuf {
         self.dir.join(digits(command) + ENDING)
     }
 
-    /// What is remembered under `key`.
+    /// Loads the record under `key`.
     pub fn load(&self, key: &CommandKey) -> Result<Option<Run>, Error> {
         let path = self.file(key);
         if !path.exists() {
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Whether the user wants nothing to be learned.
+    /// True if the user has disabled learning.
     pub fn is_disabled(&self) -> bool {
         self.dir.join(DISABLED).exists()
     }
@@ -207,7 +207,7 @@ impl Store {
         paths.map(<[u8]>::to_vec).collect()
     }
 
-    /// Of the directory `path` nothing is to be recorded from now on, or it is again.
+    /// Excludes the directory `path` from recording from now on, or includes it again.
     pub fn exclude(&self, path: &Path, excluded: bool) -> Result<(), Error> {
         self.prepare()?;
         let path = path.as_os_str().as_bytes();
@@ -224,7 +224,7 @@ impl Store {
         file::save(&self.dir.join(EXCLUDED), &list)
     }
 
-    /// Where [`Self::sole`] is kept, if there is any.
+    /// Path of the file behind [`Self::sole`], which need not exist.
     pub fn sole_file(&self) -> PathBuf {
         self.dir.join(SOLE)
     }
@@ -235,8 +235,8 @@ impl Store {
         list.lines().take(SOLE_MAX).filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
     }
 
-    /// What was found of file systems: those that are new come last, and those that are not any
-    /// more go.
+    /// Records findings about file systems: new ones are appended, those that no longer serve one
+    /// request at a time are removed.
     pub fn note_sole(&self, found: &[(u64, bool)]) -> Result<(), Error> {
         let before = self.sole();
         let mut all = before.clone();
@@ -256,7 +256,7 @@ impl Store {
         file::save(&self.sole_file(), lines.as_bytes())
     }
 
-    /// What is kept; what was of use last comes first.
+    /// Records in the store, the one used last first.
     pub fn list(&self) -> Vec<Kept> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
@@ -292,7 +292,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is remembered of `command` was of use.
+    /// Marks the record of `command` as used.
     pub fn was_used(&self, command: &CommandKey) {
         if let Ok(file) = File::open(self.file(command)) {
             let _ = file.set_modified(SystemTime::now());
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(store.load(&[1; 16]).expect("there"), Some(run(1, 10)));
         let file = store.file(&[1; 16]);
         assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
-        // Somebody has put another command's there.
+        // Another command's record lies in its place.
         fs::rename(&file, store.file(&[2; 16])).expect("ours");
         assert!(store.load(&[2; 16]).expect("no error").is_none());
 

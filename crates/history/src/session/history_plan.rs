@@ -15,19 +15,19 @@ use runahead_prefetch::Prefetcher;
 use super::unchanged_files::{self, is_known_absent};
 use runahead_admission::mount_table::Mounts;
 
-/// Whether runs are remembered without a file that the user names.
+/// Choice of runs that are recorded without a file that the user names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Learning {
     /// They are not.
     #[default]
     Off,
-    /// Of a run that waits for storage, from then on. That it cannot be done is no news.
+    /// Runs that wait for storage, from the first wait on. A failure to do so is not reported.
     WhereItWaits,
-    /// Of every run, from its start, and it is said if that cannot be done.
+    /// Every run, from its start. A failure to do so is reported.
     Always,
 }
 
-/// What the user asked for.
+/// Options of the user.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// A file to record into.
@@ -39,18 +39,18 @@ pub struct Asked {
     pub learn: Learning,
 }
 
-/// What is appended to the path of a program for the name of a record that is shipped with it.
+/// Suffix that turns a program's path into that of the record shipped with it.
 const SHIPPED: &str = ".runahead";
-/// Where else records that are shipped lie, by the names of their programs.
+/// Directory of other shipped records, named after their programs.
 const SHIPPED_IN: &str = "/usr/share/runahead";
 
-/// See the module's text.
+/// Plan of a session: what is recorded and replayed.
 #[derive(Debug)]
 pub struct Plan {
     record: Option<PathBuf>,
     store: Option<Store>,
     learning: Learning,
-    /// What the user has named to be replayed.
+    /// Record that the user named for replay.
     named: Option<Arc<Run>>,
     keys: Keys,
     origin: Origin,
@@ -66,8 +66,8 @@ pub(super) struct Replayed {
 }
 
 impl Plan {
-    /// For `command`; `None` if nothing was asked for, or nothing of it can be done. `complain` is
-    /// told, in a line each, what is not going to be done.
+    /// Makes the plan for `command`; `None` if the user asked for nothing, or none of it can be
+    /// done. Calls `complain` with a line for each part that cannot be done.
     pub fn new(
         asked: &Asked,
         command: &Command,
@@ -125,7 +125,7 @@ impl Plan {
         Some(Arc::new(Plan { record, store, learning, named, keys, origin, program }))
     }
 
-    /// One that replays `run`, or else records into nowhere.
+    /// Makes a plan that replays `run`, or else records without a file.
     #[cfg(test)]
     pub(super) fn for_tests(run: Option<Run>) -> Self {
         Plan {
@@ -144,8 +144,7 @@ impl Plan {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// Whether there may be something that a replay would read. That there is not is mostly known
-    /// without asking storage.
+    /// True if there may be a record to replay. Mostly this is known without a read from storage.
     pub(super) fn may_replay(&self) -> bool {
         let Some(store) = &self.store else { return self.named.is_some() };
         let kept = self.keys.all().map(|key| store.file(&key));
@@ -156,12 +155,12 @@ impl Plan {
             .any(|path| !is_known_absent(&path))
     }
 
-    /// What cannot be done is said when the command has ended.
+    /// True if failures are reported when the command has ended.
     pub fn complains(&self) -> bool {
         self.record.is_some() || self.learning == Learning::Always
     }
 
-    /// How much agents are to tell, as `abi::config` has it.
+    /// Amount that agents are to report, in terms of [`tell`].
     pub(super) fn tell(&self) -> u64 {
         match (&self.record, self.learning) {
             (Some(_), _) | (_, Learning::Always) => tell::ALL,
@@ -170,12 +169,12 @@ impl Plan {
         }
     }
 
-    /// Nothing is to be replayed as long as all is found in memory.
+    /// True if replay starts only once an access has waited.
     pub(super) fn waits_for_a_wait(&self) -> bool {
         self.learning == Learning::WhereItWaits
     }
 
-    /// By which this command's own record is known.
+    /// Key of this command's own record.
     pub(super) fn command(&self) -> CommandKey {
         self.keys.command
     }
@@ -211,8 +210,8 @@ impl Plan {
         self.store.as_ref().map(Store::excluded).unwrap_or_default()
     }
 
-    /// What is to be replayed: what the user has named, or what is remembered, from the particular
-    /// to the general, or what came with the program. Reads files.
+    /// Record to replay: the one that the user named, else the most specific remembered one, else
+    /// the shipped one. Reads files.
     pub(super) fn replayed(&self) -> Option<Replayed> {
         if let Some(run) = &self.named {
             return Some(Replayed { run: run.clone(), is_own: run.command == self.keys.command });
@@ -223,8 +222,8 @@ impl Plan {
         Some(Replayed { is_own: run.command == self.keys.command, run })
     }
 
-    /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody
-    /// but the user and the administrator can have put there.
+    /// Record shipped with the program: beside it, or in [`SHIPPED_IN`]. Its file and directory
+    /// must be writable by the user and the administrator alone.
     fn shipped(&self) -> Option<Run> {
         let places = self.shipped_at()?;
         let is_trusted = |meta: &std::fs::Metadata| {
@@ -280,7 +279,7 @@ impl Plan {
         complaints
     }
 
-    /// Where a record may have come with the program.
+    /// Paths where a record may have been shipped with the program.
     fn shipped_at(&self) -> Option<[PathBuf; 2]> {
         let (path, _) = self.program.as_ref()?;
         let path = Path::new(OsStr::from_bytes(path));
@@ -299,7 +298,7 @@ impl Plan {
     }
 }
 
-/// Of a run that told less than this, nothing is kept: it hardly waited.
+/// Fewest accesses of a run that is kept: one with fewer hardly waited.
 const LEAST: usize = 8;
 
 /// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done

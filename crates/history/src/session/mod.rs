@@ -45,12 +45,12 @@ use replay::{Event, Listener};
 use replay_account::{Recorded, Replayed};
 use unchanged_files::Places;
 
-/// How long the last of what processes told may take to come in when the session ends.
+/// Longest time for the last reports of processes to arrive when the session ends.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Bytes of one access that are looked at: nobody reads more at once.
+/// Bytes of one access that are examined: no call reads more at once.
 const TOLD_MAX: u64 = 4 << 30;
 
-/// See the module's text.
+/// History of a session: the recording of its run, and the replay of an earlier one.
 pub struct History {
     plan: Arc<Plan>,
     places: Places,
@@ -69,7 +69,7 @@ struct Followed {
     follower: Mutex<Follower>,
     /// Accesses that the replay has come to.
     reached: AtomicUsize,
-    /// Those of them, from the first on, that have long arrived.
+    /// Number of these, from the first on, that arrived long ago.
     settled: AtomicUsize,
     listener: Listener,
 }
@@ -78,7 +78,7 @@ struct Followed {
 #[derive(Default)]
 struct Presence {
     members: Vec<Arc<Mapping>>,
-    /// Of those that are gone: what they could not tell.
+    /// Accesses that ended processes could not report.
     untold: u64,
     /// There was one.
     had_any: bool,
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl History {
-    /// For a command that is about to start.
+    /// Makes the history of a command that is about to start.
     pub fn new(plan: Arc<Plan>) -> Arc<Self> {
         let recorder = plan.records().then(|| {
             let mut recorder = Recorder::default();
@@ -103,7 +103,7 @@ impl History {
         Arc::new(History { places, plan, recorder, followed: OnceLock::new(), present, left })
     }
 
-    /// What agents are to do, as `abi::config` has it.
+    /// Amount that agents are to report, in terms of [`tell`].
     pub fn tell(&self) -> u64 {
         self.plan.tell()
     }
@@ -113,7 +113,7 @@ impl History {
         self.plan.tell() != tell::WHILE_SLOW
     }
 
-    /// Whether something may be there to be replayed, as far as can be told without a wait.
+    /// True if there may be a record to replay, as far as is known without a wait.
     pub fn may_replay(&self) -> bool {
         self.plan.may_replay()
     }
@@ -231,8 +231,8 @@ impl History {
         }
     }
 
-    /// The command has ended, and nobody can tell anything any more: writes what is to be kept.
-    /// `measured`: of each device whether it serves one request at a time.
+    /// Writes what is to be kept, once the command has ended and no process can report any more.
+    /// `measured`: each device, and true if it serves one request at a time.
     pub fn finish(&self, ended: &Ended, measured: &[((u32, u32), bool)]) -> HistoryStats {
         self.plan.note_measured(measured);
         let untold = self.last_words();
@@ -253,7 +253,7 @@ impl History {
         let recorder = std::mem::take(&mut *lock(recorder));
         let lost = untold + recorder.left_out();
         let command = self.plan.command();
-        // Mostly nobody has waited, so that nothing is kept, and nothing has to be looked at.
+        // Most runs never wait: nothing of them is kept, so no file is examined.
         let is_kept = lock(&self.present).had_any || self.plan.complains();
         let run = match is_kept {
             true => recorder.finish(command, self.places.found_after()),
@@ -334,7 +334,7 @@ fn untold(shared: &Mapping) -> u64 {
 }
 
 impl Followed {
-    /// What the log calls an access.
+    /// Calls `each` with the hint log's key of each piece of the access.
     fn keys(&self, number: usize, mut each: impl FnMut(Piece)) {
         let access: &Access = &self.run.accesses[number];
         let object = Identity::from_raw(self.run.place(access).key);
@@ -357,7 +357,7 @@ impl Followed {
     }
 }
 
-/// See [`History::enter`].
+/// Guard of a process between [`History::enter`] and its end.
 pub struct Present {
     history: Arc<History>,
     shared: Arc<Mapping>,

@@ -40,19 +40,19 @@ const WINDOW: usize = 4096;
 /// Accesses that a replay may be ahead at first where the record is of another command line. It
 /// grows by one with each access that is found in the record: programs begin much alike.
 const WINDOW_ON_TRIAL: usize = 64;
-/// So many of its accesses have to be found in the record, or so much it has to come forward,
-/// before the replay looks again.
+/// Accesses that must be found in the record, or by which the position must advance, before the
+/// replay is woken again.
 const STEPS: (u64, usize) = (16, 64);
 /// Accesses that are tried first: so many from the beginning, and as many from all over the record.
 const SAMPLES: usize = 16;
 /// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes
 /// some more.)
 const WAITING_MAX: usize = 1 << 14;
-/// Between two looks whether anybody waits. (Whoever does is heard of sooner.)
+/// Interval of polling for a wait. A wait of a process that reports is known sooner.
 const CALM: Duration = Duration::from_secs(1);
 /// Accesses in the first step.
 const STEP: u64 = 256;
-/// Of so many accesses one at least has to come from storage: dozens of names share a block.
+/// At least one access in this many must come from storage: dozens of names share a block.
 const COLD: u64 = 128;
 /// Between two looks while something waits in the prefetcher, and when nothing does.
 const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(50));
@@ -61,7 +61,7 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_m
 const FIRST_KEY: u64 = 1 << 40;
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What the replay is woken for.
+/// Reason for which the replay is woken.
 pub(super) enum Event {
     /// The command has come forward.
     Moved,
@@ -73,7 +73,7 @@ pub(super) enum Event {
     GiveUp,
 }
 
-/// By which the replay is reached, and what it says of itself.
+/// Channel to the replay, and its counts.
 pub(super) struct Listener {
     sender: Sender<Event>,
     receiver: Mutex<Option<Receiver<Event>>>,
@@ -91,12 +91,13 @@ impl Listener {
     }
 
     pub(super) fn tell(&self, event: Event) {
-        // Nobody listens when the replay is over.
+        // The replay's thread may have ended.
         let _ = self.sender.send(event);
     }
 }
 
-/// Whether the replay is to hear of it that the command, which was there, is where `follower` says.
+/// True if the replay must learn that the command, which was at that place, is where `follower`
+/// says.
 pub(super) fn moves_on((place, matched): (usize, u64), follower: &Follower) -> bool {
     follower.place() / STEPS.1 != place / STEPS.1
         || follower.matched() / STEPS.0 != matched / STEPS.0
@@ -131,7 +132,7 @@ impl Sink for Ear {
     fn completed(&self, _: &Completion) {}
 }
 
-/// What is known of a place.
+/// Result of examining a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Not,
@@ -142,22 +143,22 @@ enum Look {
     Other,
 }
 
-/// See the module's text.
+/// Step of a replay.
 struct Step {
     /// Accesses that may be asked for in it; `None`: any number.
     length: Option<u64>,
-    /// What had been asked for when it began, and how many requests the prefetcher had made.
+    /// Accesses that had been requested when it began, and requests that the prefetcher had made.
     asked: u64,
     requests: u64,
-    /// In place of a step: nothing is done until somebody has waited after this (`Waits::latest`).
+    /// Time of the latest wait (`Waits::latest`) after which the replay goes on; in place of a
+    /// step.
     calm: Option<u64>,
     /// The step is over and was for nothing, and samples of what follows have been asked for.
     sampled: bool,
 }
 
 impl Step {
-    /// One of so many accesses, that begins when so many have been asked for, and so many requests
-    /// been made.
+    /// Makes a step of `length` accesses, with the counts at its beginning.
     fn of(length: Option<u64>, asked: u64, requests: u64) -> Self {
         Step { length, asked, requests, calm: None, sampled: false }
     }
@@ -170,11 +171,11 @@ struct Replay {
     looks: Vec<Look>,
     /// Accesses that wait for their place to be looked up.
     waiting: HashMap<u32, Vec<usize>>,
-    /// How many those are.
+    /// Number of these.
     waiting_count: usize,
     next: usize,
     step: Step,
-    /// Of each place, bytes of data in the record.
+    /// Bytes of data in the record, by path.
     bytes_of: Vec<u64>,
     /// Bytes of all accesses before each.
     bytes_before: Vec<u64>,
@@ -278,7 +279,7 @@ impl Replay {
                 }
                 event = events.try_recv().ok();
             }
-            // (See `runahead_admission::sole`.)
+            // Nothing is read ahead on a device that serves one request at a time.
             if history.plan.waits_for_a_wait() && prefetcher.stats().sole {
                 return self.give_up(followed);
             }

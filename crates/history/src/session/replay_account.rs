@@ -4,35 +4,35 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What was recorded and replayed. `None`: it was not asked for, or could not be.
+/// Results of recording and replaying. `None`: not requested, or not possible.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct HistoryStats {
-    /// Of this run.
+    /// Recording of this run.
     pub recorded: Option<Recorded>,
-    /// Of an earlier one.
+    /// Replay of an earlier run.
     pub replayed: Option<Replayed>,
     /// Lines for the user.
     #[serde(skip)]
     pub complaints: Vec<String>,
 }
 
-/// What was recorded.
+/// Results of recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Recorded {
     /// Accesses in the record.
     pub accesses: u64,
-    /// Those that are missing in it.
+    /// Accesses that are missing in the record.
     pub lost: u64,
 }
 
-/// What was replayed.
+/// Results of a replay.
 #[derive(Debug, Clone, Serialize)]
 pub struct Replayed {
     /// Accesses in the record.
     pub accesses: u64,
-    /// Those that were asked for.
+    /// Accesses that were requested.
     pub asked: u64,
-    /// Those of them that the command made afterwards, as far as it was seen.
+    /// Requested accesses that the command was then seen to make.
     pub used: u64,
     /// Accesses of the command that were in the record.
     pub matched: u64,

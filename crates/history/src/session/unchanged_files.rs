@@ -1,4 +1,4 @@
-//! What lies where nobody waits for storage, and whether a file is what it was.
+//! File systems without stored files, and whether a file is still the one that was recorded.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,21 +14,21 @@ use rustix::io::Errno;
 use super::file_clock;
 use runahead_admission::mount_table::Mounts;
 
-/// How long looking at files may take when the command has ended: they were just used, and are
-/// known.
+/// Longest time for examining files when the command has ended: they were just used, and are
+/// cached.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file systems of a session.
 pub(super) struct Places {
-    /// Where something is mounted, longest first, and whether it holds no stored files. Read when
-    /// it is first asked for: most commands never wait, and nobody asks.
+    /// Mount points, longest first, and true for each that holds no stored files. Read on first
+    /// use: most commands never wait, and never need it.
     mounted: OnceLock<Vec<(Vec<u8>, bool)>>,
     excluded: Vec<Vec<u8>>,
     started: i64,
 }
 
 impl Places {
-    /// Of a command that starts now. Nothing that lies in one of the directories `excluded` is
+    /// Makes the table for a command that starts now. No access in the directories `excluded` is
     /// recorded.
     pub(super) fn now(excluded: Vec<Vec<u8>>) -> Self {
         Places { mounted: OnceLock::new(), excluded, started: file_clock() }
@@ -47,7 +47,7 @@ impl Places {
         })
     }
 
-    /// Nobody waits for what lies there. (Where links lead is not looked at.)
+    /// True if no read of `path` waits for storage. Links are not followed.
     pub(super) fn is_unstored(&self, path: &[u8]) -> bool {
         let lies_in = |point: &[u8]| {
             let rest = path.strip_prefix(point.strip_suffix(b"/").unwrap_or(point));
@@ -83,7 +83,7 @@ impl Places {
     }
 }
 
-/// What was mounted last hides what was there before.
+/// Sorts mount points so that the one mounted last hides earlier ones.
 fn sorted(mut mounted: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, bool)> {
     mounted.reverse();
     mounted.sort_by_key(|(point, _)| std::cmp::Reverse(point.len()));
@@ -91,7 +91,7 @@ fn sorted(mut mounted: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, bool)> {
     mounted
 }
 
-/// Of a file that exists.
+/// Attributes of a file that exists.
 pub(super) fn attributes(meta: &std::fs::Metadata) -> Attributes {
     let mtime = nanoseconds(meta.mtime(), meta.mtime_nsec());
     Attributes { size: meta.size(), mtime, inode: meta.ino() }
@@ -101,9 +101,9 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// Whether the file at `path`, which has just been looked up, still has this size and time of
-/// change. (Its number says nothing: a copy of it elsewhere, in an image that is unpacked, is as
-/// good.) Never waits: what memory does not say is `None`.
+/// True if the file at `path`, just looked up, still has this size and time of change. Its inode
+/// number does not count: a copy in an unpacked image serves as well. Never waits: `None` if the
+/// attributes are not cached.
 pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     let place = open_cached(path).ok()?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
