@@ -72,7 +72,7 @@ fn read_until(path: &Path, seed: u64, until: Instant) -> Vec<u64> {
     latencies
 }
 
-/// Processor time spent by everybody on everything but idling, in ticks of 10 ms.
+/// Processor time that the machine spent on anything but idling, in ticks of 10 ms.
 fn busy_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").expect("/proc is mounted");
     let fields: Vec<u64> = stat

@@ -20,11 +20,11 @@ pub fn drop_caches() -> Result<(), Error> {
     })
 }
 
-/// What `work` comes to when nobody empties the caches of the machine meanwhile, as others may at
-/// any time: it is done again if somebody did. The error: somebody did each time.
+/// Result of `work` in a run during which no process emptied the machine's caches. `work` is
+/// repeated if one did.
 ///
 /// # Errors
-/// After ten times. (Without proc_vmstat(5), never.)
+/// After ten disturbed runs. Without proc_vmstat(5) no run counts as disturbed.
 pub fn undisturbed<T>(mut work: impl FnMut() -> T) -> Result<T, String> {
     const TRIES: usize = 10;
     for _ in 0..TRIES {
@@ -37,14 +37,13 @@ pub fn undisturbed<T>(mut work: impl FnMut() -> T) -> Result<T, String> {
     Err("somebody empties the caches of this machine all the time".to_owned())
 }
 
-/// How often caches were emptied since the machine started, as the lines of proc_vmstat(5) that say
-/// so.
+/// Lines of proc_vmstat(5) that count how often caches were emptied since the machine started.
 fn drops() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("drop_")).map(str::to_owned).collect()
 }
 
-/// Whether [`drop_caches`] can work here.
+/// True if [`drop_caches`] can work here.
 pub(crate) fn can_drop() -> bool {
     std::fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }

@@ -22,20 +22,20 @@ const LOOP_DEPTH: u32 = 128;
 
 const SMALLEST: u64 = 16 << 20;
 
-/// What disk to bring up.
+/// Options of a disk.
 #[derive(Debug, Clone)]
 pub struct DiskOptions {
     /// Mount point: an empty directory.
     pub dir: PathBuf,
     /// Size in bytes, a multiple of 4096. Blocks never written take no space.
     pub size: u64,
-    /// How requests are served.
+    /// Queue model by which requests are served.
     pub service: Service,
     /// Variation of service times.
     pub jitter: Jitter,
     /// Directory for the (unnamed, sparse) file that holds the disk's content.
     pub backing_dir: PathBuf,
-    /// Whether the delay is on once the disk is up; off to populate it first.
+    /// True if the delay is on once the disk is up; false to populate it first.
     pub delay: bool,
     /// A program that links this library, to be the server; the running one if not given.
     pub server_exe: Option<PathBuf>,
@@ -84,7 +84,7 @@ impl DiskOptions {
         self
     }
 
-    /// Whether the delay is on once the disk is up.
+    /// Sets if the delay is on once the disk is up.
     #[must_use]
     pub fn delay(mut self, on: bool) -> Self {
         self.delay = on;
@@ -124,10 +124,10 @@ pub(crate) fn check_jitter(jitter: Jitter) -> Result<(), InvalidOption> {
 pub type Disk = Owned<DiskOptions>;
 
 impl Disk {
-    /// Whether a disk can be brought up here.
+    /// Probes if a disk can be brought up here.
     ///
     /// # Errors
-    /// What is missing: root, FUSE, loop devices or `mkfs.ext4`.
+    /// Missing root, FUSE, loop devices or `mkfs.ext4`.
     pub fn probe() -> Result<(), Missing> {
         probe::disk()
     }

@@ -29,17 +29,17 @@ pub enum Error {
     /// Something is up there already.
     #[error("{} is up already; take it down first", .0.display())]
     AlreadyUp(PathBuf),
-    /// Nothing of ours is up there.
+    /// No storage of the testbed is up there.
     #[error("nothing is up at {}; bring it up first", .0.display())]
     NotUp(PathBuf),
     /// `disk down` of a share, or the other way round.
     #[error("{} is a {actual}, not a {asked}; use `{actual} down`", .dir.display())]
     WrongKind {
-        /// Where.
+        /// Mount point.
         dir: PathBuf,
-        /// What is up there.
+        /// Kind of storage that is up there.
         actual: crate::Kind,
-        /// What was asked for.
+        /// Kind that the caller expected.
         asked: crate::Kind,
     },
     /// The server would have to wait for itself.
@@ -59,9 +59,9 @@ pub enum Error {
     /// A system call failed.
     #[error("cannot {step} ({}): {source}", .path.display())]
     System {
-        /// What was being done.
+        /// Step that failed.
         step: Step,
-        /// To what.
+        /// Path it failed on.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
@@ -69,11 +69,11 @@ pub enum Error {
     /// `mkfs.ext4` or `fusermount3` refused, or the server ended before it was ready.
     #[error("{program} failed ({status}) on {}: {message}", .path.display())]
     Helper {
-        /// Which program.
+        /// Name of the program.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// On what.
+        /// Path it was given.
         path: PathBuf,
         /// Its own last words.
         message: String,
@@ -81,9 +81,9 @@ pub enum Error {
     /// The server runs no more; its mounts are dead.
     #[error("the server of {} does not answer ({source}); take it down and up again", .dir.display())]
     ServerGone {
-        /// Where it served.
+        /// Mount point of the server.
         dir: PathBuf,
-        /// What asking it gave.
+        /// Error of asking it.
         source: io::Error,
     },
     /// A state file or an answer that this version does not understand.
@@ -91,7 +91,7 @@ pub enum Error {
     Format {
         /// The file or socket.
         path: PathBuf,
-        /// Where it stops making sense.
+        /// First fault of the JSON text.
         source: serde_json::Error,
     },
 }
@@ -119,7 +119,7 @@ pub enum InvalidOption {
     /// Parallelism beyond what can be kept in flight.
     #[error("parallelism {given} is not between 1 and {max}")]
     Parallel {
-        /// What was asked for.
+        /// Value that the caller gave.
         given: u32,
         /// The most there can be: a loop device has 128 requests in flight, a share 65535.
         max: u32,
@@ -138,7 +138,7 @@ pub enum InvalidOption {
     Jitter,
 }
 
-/// What this machine or user lacks. Tests skip with its text as the reason.
+/// Facility that this machine or user lacks. Tests skip with its text as the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
@@ -160,7 +160,7 @@ pub enum Missing {
     Program {
         /// Its name.
         program: &'static str,
-        /// Where Debian has it.
+        /// Debian package that has it.
         package: &'static str,
     },
     /// Dropping the kernel's caches.
@@ -170,7 +170,7 @@ pub enum Missing {
     DropCaches,
 }
 
-/// What was being done when a system call failed.
+/// Step during which a system call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Step {

@@ -60,9 +60,9 @@ pub(crate) struct LoopDevice {
     _hold: File,
 }
 
-/// What the kernel reads ahead of a sequential reader, in KiB: its own default for disks up to
-/// 6.17. Since then it is 20 times that for some loop devices and for disks that turn (twice the
-/// largest request), which makes a plain run of programs that map files another one.
+/// Kernel readahead for a sequential reader, in KiB: the kernel's default for disks up to 6.17.
+/// Later kernels use 20 times as much for some loop devices and for rotational disks (twice the
+/// largest request), which changes plain runs of programs that map files.
 const READ_AHEAD_KIB: u32 = 128;
 
 /// `/dev/loopN`.
@@ -85,7 +85,7 @@ impl LoopDevice {
                     let device = Self { number, _hold: device };
                     return device.require_direct_io();
                 }
-                // Somebody else took this device between the two calls.
+                // Another process took this device between the two calls.
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
                 Err(e) => return Err(e),
             }
@@ -164,7 +164,7 @@ fn ensure_node(number: u32) -> io::Result<()> {
     }
 }
 
-/// Whether the device is attached to `file` (a path as it was when attached).
+/// True if the device is attached to `file` (a path as it was when attached).
 pub(crate) fn is_attached_to(number: u32, file: &Path) -> bool {
     std::fs::read_to_string(sysfs(number).join("loop/backing_file"))
         .is_ok_and(|name| Path::new(name.trim_end()).starts_with(file))

@@ -40,7 +40,7 @@ enum Command {
     Stats {
         /// Mount point.
         dir: PathBuf,
-        /// As one JSON object.
+        /// Prints one JSON object.
         #[arg(long)]
         json: bool,
         /// Set the counters to zero afterwards.
@@ -146,7 +146,7 @@ struct ShareUp {
     /// Requests in service at a time; others queue.
     #[arg(long, default_value_t = 128)]
     parallel: u32,
-    /// How long the kernel may rely on attributes and names, absent ones included.
+    /// Time for which the kernel may cache attributes and names, absent ones included.
     #[arg(long, value_parser = parse_duration, default_value = "60s")]
     attr_timeout: Duration,
     #[command(flatten)]
@@ -184,8 +184,8 @@ fn run(command: Command) -> Result<(), Error> {
             } else {
                 stats.to_string()
             };
-            // In one piece, and whoever asked may have read enough (`| grep -q`): that is no
-            // failure, and the counters are still to be reset.
+            // Written in one piece. A reader that closes early (`| grep -q`) is no failure, and the
+            // counters are still to be reset.
             match std::io::stdout().write_all(format!("{text}\n").as_bytes()) {
                 Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(Error::Output(e)),
                 _ => {}

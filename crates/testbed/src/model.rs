@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a spindle moves per second once its head is in place. A request that starts where the
-/// previous one on the same spindle ended costs its length at this rate, and no seek.
+/// Bytes per second that a spindle transfers once its head is in place. A request that starts where
+/// the previous one on the spindle ended costs its length at this rate, and no seek.
 pub const SEQUENTIAL_BYTES_PER_SECOND: u64 = 150_000_000;
 
-/// How storage serves requests.
+/// Queue model of storage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Service {
     /// Flash or a network: `parallel` requests at a time, each takes `latency` whatever its length.
@@ -55,7 +55,7 @@ impl Jitter {
     pub const NONE: Self = Self { fraction: 0.0, seed: 0 };
 }
 
-/// What a request asks of the storage.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// `len` bytes at `offset`.
@@ -96,7 +96,7 @@ enum Servers {
 #[derive(Debug, Clone, Copy, Default)]
 struct Spindle {
     free_at: u64,
-    /// Where the head is: the address on this spindle after the last byte served.
+    /// Position of the head: the address on this spindle after the last byte served.
     head: Option<u64>,
 }
 

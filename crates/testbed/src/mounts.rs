@@ -37,7 +37,7 @@ impl Mounted {
     }
 }
 
-/// What is mounted at `path` (canonical), topmost last.
+/// Mounts at `path` (canonical), topmost last.
 pub(crate) fn mounted_at(path: &Path) -> Result<Vec<Mounted>, Error> {
     let table = Path::new("/proc/self/mountinfo");
     let text = std::fs::read(table).map_err(Error::system(Step::Inspect, table))?;
@@ -248,7 +248,7 @@ pub(crate) fn sync_filesystem(dir: &Path) -> Result<(), Error> {
     rustix::fs::syncfs(dir).map_err(|e| failed(e.into()))
 }
 
-/// Whether a mount's source is this path.
+/// True if a mount's source is this path.
 pub(crate) fn is_source(mounted: &Mounted, device: &Path) -> bool {
     OsStr::as_bytes(&mounted.source) == device.as_os_str().as_bytes()
 }

@@ -35,7 +35,7 @@ impl<Options> Owned<Options> {
         self.take().down()
     }
 
-    /// All that can be asked of storage.
+    /// Handle for all requests to the storage.
     #[must_use]
     pub fn storage(&self) -> &Storage {
         self.storage.as_ref().expect("taken only by methods that consume the owner")
@@ -57,7 +57,7 @@ impl<Options> Deref for Owned<Options> {
 impl<Options> Drop for Owned<Options> {
     fn drop(&mut self) {
         if let Some(storage) = &mut self.storage {
-            // Nobody to tell; `Storage::find` and `down` report what is wrong.
+            // A destructor cannot report the error; `Storage::find` and `down` say what is wrong.
             let _ = storage.take_down(true);
         }
     }

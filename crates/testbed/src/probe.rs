@@ -11,7 +11,7 @@ use crate::Missing;
 /// container.
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// Whether mount(2) and loop devices are ours to use.
+/// True if mount(2) and loop devices may be used here.
 pub(crate) fn can_mount() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return false;

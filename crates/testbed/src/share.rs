@@ -15,7 +15,7 @@ use crate::{Error, Kind, Missing, Owned, Step, Storage, probe};
 /// The kernel's `max_background` is a 16-bit number.
 const FUSE_DEPTH: u32 = u16::MAX as u32;
 
-/// What share to bring up.
+/// Options of a share.
 #[derive(Debug, Clone)]
 pub struct ShareOptions {
     /// The directory to show.
@@ -28,9 +28,9 @@ pub struct ShareOptions {
     pub parallel: u32,
     /// Variation of the delay.
     pub jitter: Jitter,
-    /// How long the kernel may rely on attributes, names and absent names.
+    /// Time for which the kernel may cache attributes, names and absent names.
     pub attr_timeout: Duration,
-    /// Whether the delay is on from the start.
+    /// True if the delay is on from the start.
     pub delay: bool,
     /// Written data is lost: the file's next flush (close(2)) or fsync(2) is answered by this
     /// errno, once after each write. If not given, a close costs no message.
@@ -85,7 +85,7 @@ impl ShareOptions {
         self
     }
 
-    /// Whether the delay is on from the start.
+    /// Sets if the delay is on from the start.
     #[must_use]
     pub fn delay(mut self, on: bool) -> Self {
         self.delay = on;
@@ -97,10 +97,10 @@ impl ShareOptions {
 pub type Share = Owned<ShareOptions>;
 
 impl Share {
-    /// Whether a share can be brought up here.
+    /// Probes if a share can be brought up here.
     ///
     /// # Errors
-    /// What is missing: FUSE, or for an ordinary user `fusermount3`.
+    /// Missing FUSE, or for an ordinary user `fusermount3`.
     pub fn probe() -> Result<(), Missing> {
         probe::share()
     }

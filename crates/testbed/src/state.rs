@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::ProcessId;
 use crate::{Error, Kind, Step};
 
-/// What is, or may be, up at a directory.
+/// Record of storage that is, or may be, up at a directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) kind: Kind,
@@ -28,7 +28,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Whether a server was started and is no more.
+    /// True if a server was started and has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.server.is_some_and(|server| !server.is_running())
     }
@@ -121,7 +121,7 @@ impl StateDir {
         self.0.join("log")
     }
 
-    /// Where a disk's FUSE file system is mounted.
+    /// Mount point of a disk's FUSE file system.
     pub(crate) fn fuse_dir(&self) -> PathBuf {
         self.0.join("fuse")
     }
@@ -148,7 +148,7 @@ fn candidates() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Refuses a directory that another user could have prepared: /tmp is everybody's.
+/// Refuses a directory that another user could have prepared: every user can write to /tmp.
 fn require_ours(dir: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(dir)?;
     let ours = found.is_dir()

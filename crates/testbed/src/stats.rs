@@ -25,7 +25,7 @@ pub struct Stats {
     pub max_in_service: u64,
     /// Largest number of requests that had arrived and were not answered, in service or queued.
     pub max_outstanding: u64,
-    /// Whether the delay is on.
+    /// True if the delay is on.
     pub delay: bool,
     /// Requests of each kind; kinds that never occurred are absent.
     pub operations: BTreeMap<String, u64>,

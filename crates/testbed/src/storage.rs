@@ -18,7 +18,7 @@ use crate::server::{Config, Export};
 use crate::state::{Record, StateDir, canonical};
 use crate::{Error, Missing, Stats, Step, loopdev, mounts};
 
-/// How long an orphaned server may take to notice that its mount is gone before it is killed.
+/// Time that an orphaned server has to notice that its mount is gone before it is killed.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A kind of storage.
@@ -40,7 +40,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Storage of either kind that is up, whoever brought it up. Dropping it changes nothing.
+/// Handle of storage of either kind that is up. Dropping it changes nothing.
 #[derive(Debug)]
 pub struct Storage {
     dir: PathBuf,
@@ -51,7 +51,7 @@ pub struct Storage {
     child: Option<Child>,
 }
 
-/// What [`Storage::start`] needs to know beyond the server's own configuration.
+/// Arguments of [`Storage::start`] beyond the server's own configuration.
 pub(crate) struct Start<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) kind: Kind,
@@ -71,13 +71,13 @@ impl Storage {
         Ok(Self { dir, kind: record.kind, state, record, child: None })
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What it is.
+    /// Kind of the storage.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -89,7 +89,7 @@ impl Storage {
         self.record.server.map(ProcessId::pid)
     }
 
-    /// What it was asked since it came up or was last reset.
+    /// Counts of requests since it came up or was last reset.
     ///
     /// # Errors
     /// [`Error::ServerGone`] if the server was killed.
@@ -203,7 +203,7 @@ impl Storage {
         self.state.write(&self.record)
     }
 
-    /// Where the FUSE file system is mounted: the share itself, or below a disk.
+    /// Mount point of the FUSE file system: the share itself, or the one below a disk.
     pub(crate) fn fuse_mount_point(&self) -> PathBuf {
         match self.kind {
             Kind::Disk => self.state.fuse_dir(),
@@ -217,7 +217,7 @@ impl Storage {
         self.unmount_disk(lazy)?;
         let at = self.fuse_mount_point();
         if mounts::mounted_at(&at)?.last().is_some_and(mounts::Mounted::is_our_fuse) {
-            // Below a disk nobody but the loop device, now detached, has any business.
+            // Only the loop device, now detached, uses what lies below a disk.
             mounts::unmount(&at, lazy || self.kind == Kind::Disk)?;
         }
         if let Some(server) = self.record.server {

@@ -38,7 +38,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // It fails where swapon(8) was never reached, and there is nobody to be told.
+        // It fails if swapon(8) was never reached, and a destructor cannot report it.
         let _ = run("swapoff", &self.file);
         let _ = fs::remove_file(&self.file);
     }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_cannot_be_swapped_to_is_told_and_taken_away() {
         let dir = tempfile::tempdir().expect("a directory");
-        // (Too small for the head of a place to swap to.)
+        // One byte is too small for the header of a swap area.
         let error = Swap::on(dir.path(), 1).expect_err("one byte");
         assert!(matches!(error, Error::Helper { .. } | Error::Missing(_)), "{error}");
         assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);

@@ -15,7 +15,7 @@ pub enum ParseError {
     /// The unit is missing or unknown.
     #[error("{text:?} has no known unit; use one of {expected}")]
     Unit {
-        /// What was given.
+        /// Text that was given.
         text: String,
         /// The units that are known.
         expected: &'static str,
@@ -67,8 +67,8 @@ pub fn parse_size(text: &str) -> Result<u64, ParseError> {
 /// Parses a duration: `5ms`, `250us`, `1.5s`, `2m`; plain `0` needs no unit.
 ///
 /// # Errors
-/// No number, a missing or unknown unit, or more than an hour (surely a mistake, and it would hang
-/// whoever reads).
+/// No number, a missing or unknown unit, or more than an hour, which is surely a mistake and would
+/// hang every reader.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let (number, unit) = split(text)?;
     let nanos = match unit {

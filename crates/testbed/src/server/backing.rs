@@ -23,7 +23,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// See the module.
+/// Bytes of a disk.
 pub(super) struct Backing {
     file: File,
     map: NonNull<u8>,

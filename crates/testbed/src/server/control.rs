@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pacer::Pacer;
 use crate::{Error, Stats};
 
-/// What can be asked of a server.
+/// Request to a server.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Ask {
     Stats,

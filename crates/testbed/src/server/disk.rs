@@ -21,10 +21,10 @@ use crate::model::Access;
 use crate::stats::Op;
 
 const IMAGE: INodeNo = INodeNo(2);
-/// Nothing changes behind the kernel's back.
+/// Validity of attributes: only the kernel changes them.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
-/// See the module.
+/// File system below a disk.
 pub(super) struct DiskFs {
     backing: Arc<Backing>,
     pacer: Pacer,
@@ -147,7 +147,7 @@ impl Filesystem for DiskFs {
         });
     }
 
-    /// Not supported; the kernel stops asking after the first answer.
+    /// Answers that it is not supported; the kernel stops asking after the first answer.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }

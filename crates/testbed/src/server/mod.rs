@@ -38,13 +38,13 @@ use pacer::Pacer;
 /// Holds a [`Config`] in JSON for the process that is to be a server.
 pub(crate) const ENVIRONMENT: &str = "RUNAHEAD_TESTBED_SERVE";
 
-/// What to serve.
+/// Configuration of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) export: Export,
     pub(crate) service: Service,
     pub(crate) jitter: Jitter,
-    /// Whether the delay is on from the start.
+    /// True if the delay is on from the start.
     pub(crate) delay: bool,
     #[serde(with = "path_bytes")]
     pub(crate) socket: PathBuf,
@@ -79,7 +79,7 @@ pub(crate) enum Hello {
     },
 }
 
-/// What stopped the server from starting.
+/// Failure that stopped the server from starting.
 struct Failure(Step, PathBuf, io::Error);
 
 impl Failure {
@@ -185,7 +185,8 @@ fn serve<F: Filesystem>(
     control::serve(listener, &pacer, || make_cold(&notifier))
 }
 
-/// Nothing of the caller's terminal, directory or mask may keep or end the server.
+/// Detaches from the caller's terminal, directory and mask, so that none of them keeps or ends the
+/// server.
 #[allow(unsafe_code)]
 fn detach_from_caller() {
     // SAFETY: no other thread exists yet that could read the environment.
@@ -226,8 +227,7 @@ fn greet(hello: &Hello) {
     }
 }
 
-/// What every connection of ours asks of the kernel: as many requests at once as the model cares to
-/// serve.
+/// Asks the kernel, on every connection, for as many requests at once as the model serves.
 fn lift_kernel_limits(config: &mut KernelConfig) {
     // The only error is a value of zero.
     let _ = config.set_max_background(u16::MAX);

@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_micros(30);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Where requests wait; clones share one queue.
+/// Queue of waiting requests; clones share one queue.
 #[derive(Clone)]
 pub(crate) struct Pacer(Arc<Shared>);
 
@@ -109,8 +109,8 @@ impl Pacer {
                 };
                 continue;
             }
-            // Before the answers go out: whoever gets one may send the next request at once, and
-            // would otherwise be counted as a further one.
+            // Counted before the answers go out: a client may send its next request at once, which
+            // would otherwise count as one more.
             state.outstanding -= due.len() as u64;
             drop(state);
             for waiting in due.drain(..) {

@@ -110,7 +110,8 @@ fn in_a_mount_namespace(script: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// In a mount namespace of its own, where /dev/fuse is open to everybody as on an ordinary system.
+/// Runs in a mount namespace of its own, where every user can open /dev/fuse as on an ordinary
+/// system.
 #[test]
 fn an_ordinary_user_has_shares_too() {
     crate::need!(Share::probe());
@@ -160,8 +161,8 @@ fn servers() -> Vec<i32> {
         .collect()
 }
 
-/// Nobody can reach it any more. And killed as the last process of that namespace, a server would
-/// have to answer the requests by which the kernel then unmounts its disk.
+/// No process can reach it any more. A server that is killed as the last process of that namespace
+/// would have to answer the requests by which the kernel then unmounts its disk.
 #[test]
 fn a_disk_ends_with_the_mount_namespace_that_it_was_made_in() {
     crate::need!(Disk::probe());

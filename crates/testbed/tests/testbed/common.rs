@@ -43,7 +43,7 @@ pub fn read_direct(path: &Path, index: u64) {
     assert!(buffer == block(index), "block {index} holds something else");
 }
 
-/// How long it takes to read all of `indices` at the same time.
+/// Time to read all of `indices` at once.
 pub fn read_parallel(path: &Path, indices: impl Iterator<Item = u64>) -> Duration {
     let indices: Vec<u64> = indices.collect();
     let barrier = std::sync::Barrier::new(indices.len() + 1);
@@ -87,8 +87,8 @@ pub fn our_loops() -> Vec<String> {
         .collect()
 }
 
-/// One test with mounts at a time: they would disturb each other's timing and caches, and the count
-/// of loop devices.
+/// Lock for one test with mounts at a time: others would disturb its timing, its caches, and the
+/// count of loop devices.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fuser::INodeNo;
 
-/// The files of which data has been lost and nobody knows.
+/// Files that have lost data without a report so far.
 pub(super) struct Late {
     errno: Option<i32>,
     lost: Mutex<HashSet<u64>>,
@@ -30,7 +30,7 @@ impl Late {
         }
     }
 
-    /// What its next flush or sync says: the error, once.
+    /// Result of the file's next flush or sync: the error, once.
     pub(super) fn settle(&self, ino: INodeNo) -> io::Result<()> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino.0);
         match self.errno {

@@ -39,7 +39,7 @@ use source::{Changes, Source};
 /// Node ids are never reused while the kernel knows them, so one generation is enough.
 const GENERATION: Generation = Generation(0);
 
-/// See the module.
+/// File system of a share.
 pub(super) struct ShareFs {
     source: Source,
     timeout: Duration,
@@ -238,7 +238,7 @@ impl Filesystem for ShareFs {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Nothing is buffered that closing would have to write, unless that is what is played.
+    /// Reports errors of late writes; nothing is buffered that closing would have to write.
     fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         if !self.late.is_on() {
             return reply.error(Errno::ENOSYS);

@@ -46,7 +46,7 @@ struct Entry {
     lookups: u64,
 }
 
-/// All nodes that the kernel knows.
+/// Nodes that the kernel knows.
 #[derive(Debug)]
 pub(super) struct Nodes {
     root: Arc<Node>,

@@ -26,7 +26,7 @@ use super::nodes::{Node, Nodes, attributes};
 /// the table is full.
 const CREATED_KEPT: usize = 64;
 
-/// What a setattr changes; `None` stays.
+/// Changes that a setattr makes; `None` leaves a field as it is.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) mode: Option<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Changes {
 pub(super) struct Source {
     pub(super) nodes: Arc<Nodes>,
     created: Mutex<std::collections::VecDeque<(u64, Arc<File>)>>,
-    /// Whether files made on behalf of others can be given to them.
+    /// True if files made for other users can be given to them.
     privileged: bool,
 }
 
@@ -171,8 +171,8 @@ impl Source {
     }
 
     /// Calls `each` with inode, cookie of the entry after it, type and name, from cookie `from`
-    /// until it returns false. Stateless: the directory is opened anew, as nobody tells when a
-    /// client is done with it.
+    /// until it returns false. The directory is opened anew each time, since a client does not say
+    /// when it has finished.
     pub(super) fn list(
         &self,
         ino: INodeNo,
