@@ -7,8 +7,7 @@ use runahead_tests::{Run, available, fixture, programs};
 /// Runs `argv` with a panic of the agent at `access`, and plainly.
 fn panics_at(access: u64, argv: &[&str]) {
     let Some(fixture) = available(fixture()) else { return };
-    fixture.reset();
-    let plain = fixture.run(argv).run();
+    let plain = fixture.cold(&fixture.run(argv));
     let at = access.to_string();
     let head = [env!("CARGO_BIN_EXE_plant"), "panic", &at];
     fixture.reset();

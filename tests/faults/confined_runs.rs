@@ -9,11 +9,6 @@ use serde_json::Value;
 /// The one line that runahead writes when a command runs natively.
 const NATIVELY: &str = "runahead: running natively: ";
 
-/// True if all cases are run, not a sample.
-pub fn full() -> bool {
-    std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
-}
-
 /// Restrictions: options of `confine`.
 #[derive(Debug, Clone, Default)]
 pub struct Fault(pub Vec<String>);

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use runahead_harness::write_program;
-use runahead_tests::{Fixture, Link, Outcome, Run, Seed, available, fixture, processes, scratch};
+use runahead_tests::{
+    Fixture, Link, Outcome, Run, Seed, available, fixture, full, processes, scratch,
+};
 use runahead_tests::{programs, tree};
 
-use crate::confined_runs::{Failures, Seen, difference, full, plain};
+use crate::confined_runs::{Failures, Seen, difference, plain};
 
 /// The processes that are killed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,39 +1,8 @@
 //! A control group with little memory: nothing is killed because of us.
 
-use std::path::{Path, PathBuf};
+use runahead_tests::{Group, Link, available, fixture, full, root};
 
-use runahead_tests::{Link, available, fixture, root};
-
-use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
-
-/// A group, removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// Makes a group with at most `bytes` of memory.
-    fn new(bytes: u64) -> Result<Self, String> {
-        let second = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let (root, file) = match second {
-            true => ("/sys/fs/cgroup", "memory.max"),
-            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        };
-        let dir = Path::new(root).join(format!("runahead-tests-{}", std::process::id()));
-        std::fs::create_dir(&dir)
-            .map_err(|e| format!("no control group ({}: {e})", dir.display()))?;
-        let group = Group(dir);
-        let file = group.0.join(file);
-        std::fs::write(&file, bytes.to_string())
-            .map_err(|e| format!("no memory controller ({}: {e})", file.display()))?;
-        Ok(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What was in it may take a moment to be gone.
-        runahead_tests::processes::eventually(|| std::fs::remove_dir(&self.0).is_ok());
-    }
-}
+use crate::confined_runs::{Failures, Fault, compare, grep, lost, program, script};
 
 /// `dirty` writes to 24 MiB and then reads. A shadow that is a copy of it must be given up, not
 /// the program.
@@ -43,8 +12,8 @@ fn a_memory_limit_kills_shadows_before_the_program() {
     let mut failures = Failures::default();
     let limits: &[u64] = if full() { &[12, 16, 24, 32, 36, 40, 48, 64] } else { &[16, 32, 40] };
     for mebibytes in limits {
-        let Some(group) = available(Group::new(mebibytes << 20)) else { return };
-        let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
+        let Some(group) = available(Group::new("faults", mebibytes << 20)) else { return };
+        let fault = Fault::new(&format!("--cgroup={}", group.dir().display()));
         let fills = ["24", "14"].map(|n| program("dirty_memory", Link::Dynamic, &[n]));
         for argv in [grep(), script()].into_iter().chain(fills) {
             let case = format!("{mebibytes} MiB, {argv:?}");
@@ -71,8 +40,8 @@ fn evicted_pages_are_hinted_again() {
             (0..BYTES).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
         std::fs::write(dir.join("swept"), bytes).expect("there is room");
     });
-    let Some(group) = available(Group::new(80 << 20)) else { return };
-    let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
+    let Some(group) = available(Group::new("faults", 80 << 20)) else { return };
+    let fault = Fault::new(&format!("--cgroup={}", group.dir().display()));
     let argv = program("swept_file", Link::Dynamic, &["swept", "4"]);
     // A shadow gets the processor time that others leave: on a busy machine sometimes none.
     const TIMES: usize = 4;

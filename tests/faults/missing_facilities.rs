@@ -1,9 +1,9 @@
 //! Each facility of the kernel that runahead uses, forbidden in turn as a container would.
 
 use runahead_tests::kernel_facilities::FACILITIES;
-use runahead_tests::{End, Link, Run, available, fixture};
+use runahead_tests::{End, Link, Run, available, fixture, full};
 
-use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
+use crate::confined_runs::{Failures, Fault, compare, grep, lost, program, script};
 
 /// The filter does what it is there for: a fault that is none shows nothing.
 #[test]

@@ -1,8 +1,8 @@
 //! Limits of getrlimit(2), for runahead and the program alike.
 
-use runahead_tests::{Link, available, fixture};
+use runahead_tests::{Link, available, fixture, full};
 
-use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
+use crate::confined_runs::{Failures, Fault, compare, grep, lost, program, script};
 
 /// Every command with every limit; what was said to be lost is shown.
 fn limited(options: &[String], commands: &[Vec<String>]) {

@@ -40,7 +40,7 @@ fn write_pages(path: &Path, chunks: u64, page: impl Fn(u64) -> Vec<u8>) {
 
 /// Runs it from cold caches with `options`: the statistics.
 fn measured(fixture: &Fixture, run: &Run, plain: &Outcome, options: &[&str]) -> Value {
-    let (ahead, stats) = with_stats(run, options, |run| once(fixture, run));
+    let (ahead, stats) = with_stats(run, options, |run| fixture.cold(run));
     assert!(ahead == *plain, "with and without {run}: {ahead:?} {plain:?}");
     stats
 }
@@ -60,13 +60,8 @@ fn ever(
         .any(|stats| seen(&stats))
 }
 
-fn once(fixture: &Fixture, run: &Run) -> Outcome {
-    fixture.reset();
-    run.run()
-}
-
 fn plain(fixture: &Fixture, run: &Run) -> Outcome {
-    let plain = once(fixture, run);
+    let plain = fixture.cold(run);
     assert_eq!(plain.end, End::Exit(0), "{plain:?}");
     plain
 }

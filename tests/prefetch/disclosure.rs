@@ -122,7 +122,7 @@ fn cancelled_disclosures_are_not_read() {
 #[test]
 fn random_disclosures_change_no_result() {
     let Some(fixture) = available(fixture()) else { return };
-    let full = std::env::var_os("RUNAHEAD_FULL").is_some();
+    let full = runahead_tests::full();
     let mut seed = Seed::new();
     for round in 0..if full { 20 } else { 3 } {
         let link = programs::BOTH[round % 2];
@@ -142,7 +142,7 @@ fn random_disclosures_change_no_result() {
 #[test]
 fn millions_of_disclosures_do_no_harm() {
     let Some(fixture) = available(fixture()) else { return };
-    let full = std::env::var_os("RUNAHEAD_FULL").is_some();
+    let full = runahead_tests::full();
     let calls = if full { "10000000" } else { "1000000" };
     let run = program(&fixture, "disclosed_reads", Link::Dynamic, &["many", "many", calls]);
     let pair = Case::new(&fixture, run).compare();

@@ -10,10 +10,7 @@ const STARTS: u64 = 1_200;
 
 /// Statistics of a run whose outcome is that of a native one.
 fn measured(fixture: &Fixture, run: &Run, options: &[&str]) -> Value {
-    let once = |run: &Run| {
-        fixture.reset();
-        run.run()
-    };
+    let once = |run: &Run| fixture.cold(run);
     let plain = once(run);
     assert_eq!(plain.end, End::Exit(0), "{plain:?}");
     let (ahead, stats) = with_stats(run, options, once);

@@ -3,9 +3,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use runahead_tests::{
-    End, Fixture, Link, Outcome, Run, Seed, available, fixture, number, with_stats,
-};
+use runahead_tests::{End, Fixture, Link, Seed, available, fixture, number, with_stats};
 
 /// Bytes of the file that is mapped.
 const BYTES: u64 = 24 << 20;
@@ -34,24 +32,19 @@ fn fill(fixture: &Fixture) {
     });
 }
 
-fn cold(fixture: &Fixture, run: &Run) -> Outcome {
-    fixture.reset();
-    run.run()
-}
-
 /// Runs some seeds natively and with `options`, and compares; returns the hints that were used.
 fn same(options: &[&str]) -> u64 {
     let Some(fixture) = available(fixture()) else { return u64::MAX };
     fill(&fixture);
     let mut seeds = Seed::new();
     let (mut used, mut outputs) = (0, Vec::new());
-    let count = if std::env::var_os("RUNAHEAD_FULL").is_some() { SEEDS.1 } else { SEEDS.0 };
+    let count = if runahead_tests::full() { SEEDS.1 } else { SEEDS.0 };
     for _ in 0..count {
         let seed = seeds.below(1 << 40).to_string();
         let run = fixture.run_program("mapped_steps", Link::Dynamic, &["mapped", &seed, STEPS]);
-        let plain = cold(&fixture, &run);
+        let plain = fixture.cold(&run);
         assert_eq!(plain.end, End::Exit(0), "{seed}: {plain:?}");
-        let (ahead, stats) = with_stats(&run, options, |run| cold(&fixture, run));
+        let (ahead, stats) = with_stats(&run, options, |run| fixture.cold(run));
         assert!(ahead == plain, "{options:?}, seed {seed}: {ahead:?} {plain:?}");
         used += number(&stats, "hints_used");
         outputs.push(plain.stdout);
@@ -84,9 +77,9 @@ fn used_pages_of_a_mapped_file_are_counted() {
     // The loop goes on for some samples after all pages are read: uses after the last sample do
     // not count.
     let run = fixture.run_program("gathered_words", Link::Dynamic, &["mapped", "30000000"]);
-    let plain = cold(&fixture, &run);
+    let plain = fixture.cold(&run);
     assert_eq!(plain.end, End::Exit(0), "{plain:?}");
-    let (ahead, stats) = with_stats(&run, &[], |run| cold(&fixture, run));
+    let (ahead, stats) = with_stats(&run, &[], |run| fixture.cold(run));
     assert_eq!(ahead, plain);
     assert!(number(&stats, "hints_issued") > 100, "{stats:#}");
     assert!(number(&stats, "hints_used") > 50, "{stats:#}");
@@ -99,10 +92,10 @@ fn a_process_that_becomes_native_gets_no_signal_of_ours() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let run = fixture.run_program("own_filter", Link::Dynamic, &["mapped"]);
-    let plain = cold(&fixture, &run);
+    let plain = fixture.cold(&run);
     assert_eq!((plain.end, plain.text().as_str()), (End::Exit(0), "as ever\n"), "{plain:?}");
     for _ in 0..4 {
-        let (ahead, _) = with_stats(&run, &[], |run| cold(&fixture, run));
+        let (ahead, _) = with_stats(&run, &[], |run| fixture.cold(run));
         assert_eq!(ahead, plain);
     }
 }

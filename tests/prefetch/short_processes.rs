@@ -9,10 +9,8 @@ fn a_process_that_ends_before_its_shadow_is_no_loss() {
     let script = "for k in 0 1 2; do for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2; do \
                   cat many/$j$i many/$k$i > /dev/null & done; done; wait; done";
     for _ in 0..3 {
-        let (outcome, stats) = with_stats(&fixture.run(&["sh", "-c", script]), &[], |run| {
-            fixture.reset();
-            run.run()
-        });
+        let run = fixture.run(&["sh", "-c", script]);
+        let (outcome, stats) = with_stats(&run, &[], |run| fixture.cold(run));
         assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
         let lost = stats["lost"].to_string();
         assert!(!lost.contains("could not be confined"), "{lost}");
@@ -31,8 +29,7 @@ fn a_process_without_standard_descriptors_has_shadows() {
             runahead().display(),
             file.display()
         );
-        fixture.reset();
-        let outcome = fixture.run(&["sh", "-c", &ahead]).run();
+        let outcome = fixture.cold(&fixture.run(&["sh", "-c", &ahead]));
         assert_eq!(outcome.end, End::Exit(0), "{closed}: {outcome:?}");
         let text = std::fs::read(&file).expect("statistics were written");
         let stats: serde_json::Value = serde_json::from_slice(&text).expect("JSON");

@@ -34,7 +34,7 @@ fn same(options: &[&str]) -> Option<(u64, u64)> {
     available(Group::new("swap", LIMIT << 20).map(drop))?;
     let mut seeds = Seed::new();
     let (mut fetched, mut used) = (0, 0);
-    let count = if std::env::var_os("RUNAHEAD_FULL").is_some() { SEEDS.1 } else { SEEDS.0 };
+    let count = if runahead_tests::full() { SEEDS.1 } else { SEEDS.0 };
     for _ in 0..count {
         let seed = seeds.below(1 << 40).to_string();
         let args = ["given", &MEMORY.to_string(), &seed, STEPS];

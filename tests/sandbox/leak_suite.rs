@@ -231,7 +231,7 @@ impl Suite {
         let list = Command::new(programs::program("leak", Link::Dynamic)).arg("--list").output();
         let list = String::from_utf8(list.expect("it can be run").stdout).expect("text");
         let cases = list.lines().map(case).collect();
-        let full = std::env::var_os("RUNAHEAD_FULL").is_some();
+        let full = runahead_tests::full();
         let quota = Quota::up(&dir);
         let part = std::env::var("RUNAHEAD_LEAK_PART").ok().and_then(|part| part.parse().ok());
         let (seed, part) = (Seed::new(), part.unwrap_or(1));

@@ -33,10 +33,7 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
     let run = |what: &str| {
         // Without libraries, for which there may be one before there is anything to hide.
         let run = fixture.run_program("secret_memory", Link::Static, &[what]);
-        let once = |run: &Run| {
-            fixture.reset();
-            run.run()
-        };
+        let once = |run: &Run| fixture.cold(run);
         let plain = once(&run);
         let (outcome, stats) = with_stats(&run, &[], once);
         assert_eq!(outcome, plain, "{what}");

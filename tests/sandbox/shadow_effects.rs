@@ -33,8 +33,7 @@ fn planted_effects_are_refused_by_the_kernel() {
     let Some(fixture) = available(fixture()) else { return };
     for link in programs::BOTH {
         let run = fixture.run_program("single_effects", link, &[]);
-        fixture.reset();
-        let plain = run.run();
+        let plain = fixture.cold(&run);
         let files = tree::snapshot(fixture.work());
         let program = programs::program("single_effects", link);
         let argv = [Path::new(env!("CARGO_BIN_EXE_plant")), Path::new("effects"), &program];
@@ -166,8 +165,7 @@ fn access_times_stay_as_they_are() {
 fn a_shadow_of_a_static_program_has_no_effect() {
     let Some(fixture) = available(fixture()) else { return };
     let run = fixture.run_program("single_effects", Link::Static, &[]).ahead(&["--require"]);
-    fixture.reset();
-    assert_eq!(run.run().end, End::Exit(0));
+    assert_eq!(fixture.cold(&run).end, End::Exit(0));
     let log = std::fs::read_to_string(fixture.work().join("log")).expect("the program's log");
     assert_eq!(log.lines().filter(|l| *l == "once").count(), 12);
 }

@@ -198,7 +198,7 @@ fn speculating(run: &Run) -> Run {
 fn kills_leave_no_process_and_no_speculative_output() {
     let _apart = apart();
     let place = Place::new("kill");
-    let times = if std::env::var_os("RUNAHEAD_FULL").is_some() { 1000 } else { 100 };
+    let times = if runahead_tests::full() { 1000 } else { 100 };
     let (expected, run) = (place.expected(), speculating(&place.run()));
     let mut seed = Seed::new();
     let all = [Whom::Client, Whom::Receiver, Whom::Service, Whom::Supervisor];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{Fixture, Outcome, Run, tree};
+use crate::{Fixture, Outcome, Run, programs, tree};
 
 /// A command to be run with and without runahead, each time from cold caches.
 pub struct Case<'a> {
@@ -83,9 +83,38 @@ impl<'a> Case<'a> {
     }
 
     fn once(&self, run: &Run) -> (Outcome, std::collections::BTreeMap<std::path::PathBuf, String>) {
-        self.fixture.reset();
-        let outcome = run.run();
+        let outcome = self.fixture.cold(run);
         (outcome, tree::snapshot(self.fixture.work()))
+    }
+}
+
+impl Fixture {
+    /// A command to be run in the slow tree both ways.
+    pub fn case(&self, argv: &[&str]) -> Case<'_> {
+        Case::new(self, self.run(argv))
+    }
+
+    /// A shell script to be run in the slow tree both ways.
+    pub fn script(&self, script: &str) -> Case<'_> {
+        self.case(&["sh", "-c", script])
+    }
+
+    /// A C program to be run in the slow tree both ways, once linked dynamically and once
+    /// statically. Each pair must be equal; the dynamic one is returned.
+    pub fn program(&self, name: &str, args: &[&str]) -> Pair {
+        self.program_with(name, args, |case| case)
+    }
+
+    /// Runs a program as [`Fixture::program`] does, the case being changed first.
+    pub fn program_with<'a>(
+        &'a self,
+        name: &str,
+        args: &[&str],
+        change: impl Fn(Case<'a>) -> Case<'a>,
+    ) -> Pair {
+        let [dynamic, _] = programs::BOTH
+            .map(|link| change(Case::new(self, self.run_program(name, link, args))).compare());
+        dynamic
     }
 }
 

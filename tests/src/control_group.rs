@@ -51,6 +51,11 @@ impl Group {
         Ok(group)
     }
 
+    /// Directory of the group.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Returns the command so that it enters the group first.
     pub fn run(&self, run: &Run) -> Run {
         let procs = self.dir.join("cgroup.procs");

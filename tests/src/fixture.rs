@@ -12,7 +12,7 @@ use std::time::Duration;
 use runahead_testbed::{Disk, DiskOptions, drop_caches};
 
 use crate::exit_tasks::at_exit;
-use crate::{Case, Run, programs, scratch, tree};
+use crate::{Outcome, Run, programs, scratch, tree};
 
 /// Long enough to be a stall, short enough for many tests.
 const LATENCY: Duration = Duration::from_millis(2);
@@ -115,16 +115,6 @@ impl Fixture {
         Run::new(argv).dir(&self.dir).env("W", &self.work)
     }
 
-    /// A command to be run in the slow tree both ways.
-    pub fn case(&self, argv: &[&str]) -> Case<'_> {
-        Case::new(self, self.run(argv))
-    }
-
-    /// A shell script to be run in the slow tree both ways.
-    pub fn script(&self, script: &str) -> Case<'_> {
-        self.case(&["sh", "-c", script])
-    }
-
     /// A C program to be run in the slow tree.
     pub fn run_program(&self, name: &str, link: programs::Link, args: &[&str]) -> Run {
         let path = programs::program(name, link);
@@ -133,22 +123,10 @@ impl Fixture {
         Run::new(argv).dir(&self.dir).env("W", &self.work)
     }
 
-    /// A C program to be run in the slow tree both ways, once linked dynamically and once
-    /// statically. Each pair must be equal; the dynamic one is returned.
-    pub fn program(&self, name: &str, args: &[&str]) -> crate::Pair {
-        self.program_with(name, args, |case| case)
-    }
-
-    /// Runs a program as [`Fixture::program`] does, the case being changed first.
-    pub fn program_with<'a>(
-        &'a self,
-        name: &str,
-        args: &[&str],
-        change: impl Fn(Case<'a>) -> Case<'a>,
-    ) -> crate::Pair {
-        let [dynamic, _] = programs::BOTH
-            .map(|link| change(Case::new(self, self.run_program(name, link, args))).compare());
-        dynamic
+    /// Runs a command from cold caches and with an empty work directory.
+    pub fn cold(&self, run: &Run) -> Outcome {
+        self.reset();
+        run.run()
     }
 }
 

@@ -36,6 +36,11 @@ pub use seed::Seed;
 pub use stats::{number, with_stats};
 pub use tested_command::{runahead, runahead_faulty, runahead_for};
 
+/// True if all cases are run, not a sample: `RUNAHEAD_FULL` is set, and not 0.
+pub fn full() -> bool {
+    std::env::var_os("RUNAHEAD_FULL").is_some_and(|value| value != "0")
+}
+
 /// Returns the probed value, or `None` after printing why the test is skipped. With
 /// `RUNAHEAD_SKIP_NONE` a skip is a failure.
 pub fn available<T>(probed: Result<T, String>) -> Option<T> {

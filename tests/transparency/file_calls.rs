@@ -3,34 +3,35 @@
 
 use runahead_tests::{available, fixture};
 
-/// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
-fn same(name: &str, args: &[&str], marks: &[&str]) {
-    let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program(name, args);
-    let text = pair.outcome.text();
-    for mark in marks {
-        assert!(text.contains(mark), "{name} {args:?} no longer shows {mark:?}:\n{text}");
-    }
-}
-
-#[test]
-fn partly_cached_pages_are_read_whole() {
-    same("partial_reads", &["data", "4096"], &["calls, sum"]);
-}
-
-#[test]
-fn partly_cached_chunks_are_read_whole() {
-    same("partial_reads", &["data", "131072"], &["calls, sum"]);
-}
-
-#[test]
-fn holes_read_as_zeros() {
-    same("partial_reads", &["odd/holes", "65536"], &["calls, sum"]);
-}
-
-#[test]
-fn shared_descriptions_share_their_offset() {
-    same("shared_offset", &[], &["child read 5000", "parent read 3000"]);
+same! {
+    partly_cached_pages_are_read_whole: "partial_reads" ["data", "4096"] => ["calls, sum"];
+    partly_cached_chunks_are_read_whole: "partial_reads" ["data", "131072"] => ["calls, sum"];
+    holes_read_as_zeros: "partial_reads" ["odd/holes", "65536"] => ["calls, sum"];
+    shared_descriptions_share_their_offset: "shared_offset" [] =>
+        ["child read 5000", "parent read 3000"];
+    directories_are_listed_in_small_pieces_and_out_of_order: "file_calls" ["directories"] =>
+        ["last -1 EINVAL", "again"];
+    descriptors_have_the_flags_of_their_open: "file_calls" ["flags"] =>
+        ["open 0: 3, flags 100000, fd flags 0"];
+    transfers_mappings_and_appends_give_native_results: "file_calls" ["transfers"] =>
+        ["sendfile(out, in, 0, 50000): 50000", "mapped"];
+    creating_and_truncating_give_native_results: "file_calls" ["creations"] => ["0640): -1 EEXIST"];
+    paths_relative_to_directories_give_native_results: "file_calls" ["walk"] =>
+        ["link 4 hard", "openat2 src/d0/f5.c 8: open"];
+    bad_paths_and_descriptors_give_native_errors: "call_errors" ["paths"] =>
+        ["ENOENT", "ENOTDIR", "ELOOP", "EISDIR", "ENAMETOOLONG", "EBADF"];
+    bad_pointers_are_efault: "call_errors" ["pointers"] =>
+        ["open(BAD, O_RDONLY): -1 EFAULT", "read(fd, BAD, 100): -1 EFAULT"];
+    bad_arguments_are_found_before_bad_pointers: "call_errors" ["earlier"] =>
+        ["SYS_access, BAD, 0x7777): -1 EINVAL"];
+    results_may_overwrite_their_path: "call_errors" ["overlapping"] =>
+        ["readlink over itself: 7 nowhere", "stat over itself: 0 1048576"];
+    strange_offsets_and_lengths_give_native_results: "call_errors" ["offsets"] =>
+        ["pread(fd, buf, 10, -1): -1 EINVAL"];
+    a_full_descriptor_table_is_emfile: "call_errors" ["limits"] => ["EMFILE"];
+    calls_from_odd_stacks_give_native_results: "odd_stacks" [] =>
+        ["unchanged from the red zone on: 1", "away with it: 0"];
+    registers_and_stack_are_preserved: "registers" [] => ["general: 0 wrong", "at 640000"];
 }
 
 #[test]
@@ -43,73 +44,6 @@ fn a_second_reader_continues_at_the_offset_of_the_first() {
 }
 
 #[test]
-fn directories_are_listed_in_small_pieces_and_out_of_order() {
-    same("file_calls", &["directories"], &["last -1 EINVAL", "again"]);
-}
-
-#[test]
-fn descriptors_have_the_flags_of_their_open() {
-    same("file_calls", &["flags"], &["open 0: 3, flags 100000, fd flags 0"]);
-}
-
-#[test]
-fn transfers_mappings_and_appends_give_native_results() {
-    same("file_calls", &["transfers"], &["sendfile(out, in, 0, 50000): 50000", "mapped"]);
-}
-
-#[test]
-fn creating_and_truncating_give_native_results() {
-    same("file_calls", &["creations"], &["0640): -1 EEXIST"]);
-}
-
-#[test]
-fn paths_relative_to_directories_give_native_results() {
-    same("file_calls", &["walk"], &["link 4 hard", "openat2 src/d0/f5.c 8: open"]);
-}
-
-#[test]
-fn bad_paths_and_descriptors_give_native_errors() {
-    same(
-        "call_errors",
-        &["paths"],
-        &["ENOENT", "ENOTDIR", "ELOOP", "EISDIR", "ENAMETOOLONG", "EBADF"],
-    );
-}
-
-#[test]
-fn bad_pointers_are_efault() {
-    same(
-        "call_errors",
-        &["pointers"],
-        &["open(BAD, O_RDONLY): -1 EFAULT", "read(fd, BAD, 100): -1 EFAULT"],
-    );
-}
-
-#[test]
-fn bad_arguments_are_found_before_bad_pointers() {
-    same("call_errors", &["earlier"], &["SYS_access, BAD, 0x7777): -1 EINVAL"]);
-}
-
-#[test]
-fn results_may_overwrite_their_path() {
-    same(
-        "call_errors",
-        &["overlapping"],
-        &["readlink over itself: 7 nowhere", "stat over itself: 0 1048576"],
-    );
-}
-
-#[test]
-fn strange_offsets_and_lengths_give_native_results() {
-    same("call_errors", &["offsets"], &["pread(fd, buf, 10, -1): -1 EINVAL"]);
-}
-
-#[test]
-fn a_full_descriptor_table_is_emfile() {
-    same("call_errors", &["limits"], &["EMFILE"]);
-}
-
-#[test]
 fn files_beyond_two_gigabytes_are_read() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
@@ -119,14 +53,4 @@ fn files_beyond_two_gigabytes_are_read() {
     });
     let pair = fixture.program("huge_file", &[]);
     assert!(pair.outcome.text().contains("open: ok"));
-}
-
-#[test]
-fn calls_from_odd_stacks_give_native_results() {
-    same("odd_stacks", &[], &["unchanged from the red zone on: 1", "away with it: 0"]);
-}
-
-#[test]
-fn registers_and_stack_are_preserved() {
-    same("registers", &[], &["general: 0 wrong", "at 640000"]);
 }

@@ -5,13 +5,15 @@ use runahead_tests::{End, Link, Run, available, fixture, number, root};
 /// Files of the tree whose attributes `processes lookers` asks for.
 const LOOKED_UP: u64 = 12 * 20;
 
-/// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
-fn same(name: &str, args: &[&str], marks: &[&str]) {
-    let Some(fixture) = available(fixture()) else { return };
-    let text = fixture.program(name, args).outcome.text();
-    for mark in marks {
-        assert!(text.contains(mark), "{name} {args:?} no longer shows {mark:?}:\n{text}");
-    }
+same! {
+    children_made_in_every_way_run_natively: "processes" ["ways"] =>
+        ["clone vm: 1, status 400", "child clone3, parent is there"];
+    threads_read_the_same_data: "processes" ["threads"] => ["main ", "3: "];
+    another_thread_gets_the_lowest_free_descriptor: "processes" ["numbers"] => ["wrong numbers: 0"];
+    a_descriptor_replaced_by_another_thread_is_used: "processes" ["replaced"] =>
+        ["read(30, buf, 100): 5"];
+    calls_by_the_32_bit_entry_give_native_results: "processes" ["compat"] =>
+        ["getpid 1", "read -9"];
 }
 
 #[test]
@@ -20,16 +22,6 @@ fn a_shadow_is_no_child_of_the_program() {
     let pair = fixture.program_with("processes", &["waits"], |case| case.with_shadow());
     let text = pair.outcome.text();
     assert!(text.contains("wait(0): -1 ECHILD") && text.contains("status 900"), "{text}");
-}
-
-#[test]
-fn children_made_in_every_way_run_natively() {
-    same("processes", &["ways"], &["clone vm: 1, status 400", "child clone3, parent is there"]);
-}
-
-#[test]
-fn threads_read_the_same_data() {
-    same("processes", &["threads"], &["main ", "3: "]);
 }
 
 /// A name cannot be tried in a process with threads; that it was waited for tells of the next.
@@ -45,24 +37,9 @@ fn lookups_of_threads_are_foreseen() {
 }
 
 #[test]
-fn another_thread_gets_the_lowest_free_descriptor() {
-    same("processes", &["numbers"], &["wrong numbers: 0"]);
-}
-
-#[test]
-fn a_descriptor_replaced_by_another_thread_is_used() {
-    same("processes", &["replaced"], &["read(30, buf, 100): 5"]);
-}
-
-#[test]
 fn programs_execute_others() {
-    same("processes", &["exec"], &["exec again"]);
-    same("processes", &["exec in thread"], &["exec again"]);
-}
-
-#[test]
-fn calls_by_the_32_bit_entry_give_native_results() {
-    same("processes", &["compat"], &["getpid 1", "read -9"]);
+    crate::same("processes", &["exec"], &["exec again"]);
+    crate::same("processes", &["exec in thread"], &["exec again"]);
 }
 
 #[test]
@@ -141,12 +118,10 @@ fn standard_descriptors_may_be_closed_or_redirected() {
     for redirect in ["<&-", ">&- 2>$W/out", "2>&-", "<&- 2>&-", "<&- >&- 2>&-", "5<data 9>$W/nine"]
     {
         let script = format!("exec {path} {redirect}");
-        fixture.reset();
-        let plain = fixture.run(&["sh", "-c", &script]).run();
+        let plain = fixture.cold(&fixture.run(&["sh", "-c", &script]));
         let ahead =
             format!("exec {} run -- {path} {redirect}", runahead_tests::runahead().display());
-        fixture.reset();
-        let ahead = fixture.run(&["sh", "-c", &ahead]).run();
+        let ahead = fixture.cold(&fixture.run(&["sh", "-c", &ahead]));
         let ours = |text: String| text.replace("group leader 1", "group leader 0");
         assert_eq!(ours(ahead.text()), ours(plain.text()), "{redirect}");
         assert_eq!(

@@ -8,41 +8,34 @@ use std::time::Duration;
 use runahead_harness::write_program;
 use runahead_tests::{End, Run, available, fixture, processes, programs, scratch};
 
-/// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
-fn same(name: &str, args: &[&str], marks: &[&str]) {
-    let Some(fixture) = available(fixture()) else { return };
-    let pair = fixture.program_with(name, args, |case| case.with_shadow());
-    let text = pair.outcome.text();
-    for mark in marks {
-        assert!(text.contains(mark), "{name} {args:?} no longer shows {mark:?}:\n{text}");
-    }
+same_with_shadow! {
+    handlers_may_read_files_while_a_read_waits: "signals" ["files in handler"] =>
+        ["caught some: 1"];
+    handlers_may_use_much_stack: "signals" ["deep"] => ["caught some: 1"];
+    handlers_may_jump_out: "signals" ["jumps"] => ["caught enough: 1"];
+    waits_with_their_own_mask_give_native_results: "signals" ["suspend"] =>
+        ["sigsuspend(&but_alarm): -1 EINTR", "mask had usr1 1 sys 1 alarm 1"];
+    a_handlers_frame_sets_the_mask: "signals" ["frame"] => ["usr1 1 sys 1"];
+    programs_recover_from_their_faults: "signals" ["recover"] => ["caught 40"];
+    a_descriptor_replaced_by_a_handler_is_used: "signals" ["replaced"] => ["read(30, buf, 100): 5"];
+    alternate_stacks_may_lie_above_the_programs_stack: "altstack" ["coroutine"] =>
+        ["caught some 1, all on it 1"];
+    sigsys_is_kept_in_masks: "sigsys" ["masks"] =>
+        ["blocked: sys 1 usr1 0", "child: sys 1 usr1 1", "sa_mask: sys 1 kill 0"];
+    sigsys_reaches_the_programs_handler: "sigsys" ["sent"] =>
+        ["caught 1, by kill 1", "blocked: caught 2", "pending 1", "unblocked: caught 3"];
 }
 
 #[test]
 fn signals_do_not_interrupt_file_reads() {
-    same("signals", &["files"], &["caught some: 1"]);
-    same("signals", &["files restart"], &["caught some: 1"]);
-}
-
-#[test]
-fn handlers_may_read_files_while_a_read_waits() {
-    same("signals", &["files in handler"], &["caught some: 1"]);
-}
-
-#[test]
-fn handlers_may_use_much_stack() {
-    same("signals", &["deep"], &["caught some: 1"]);
+    crate::same_with_shadow("signals", &["files"], &["caught some: 1"]);
+    crate::same_with_shadow("signals", &["files restart"], &["caught some: 1"]);
 }
 
 #[test]
 fn signals_interrupt_pipe_reads() {
-    same("signals", &["pipes"], &["got 3, interrupted: 1"]);
-    same("signals", &["pipes restart"], &["got 3, interrupted: 0"]);
-}
-
-#[test]
-fn handlers_may_jump_out() {
-    same("signals", &["jumps"], &["caught enough: 1"]);
+    crate::same_with_shadow("signals", &["pipes"], &["got 3, interrupted: 1"]);
+    crate::same_with_shadow("signals", &["pipes restart"], &["got 3, interrupted: 0"]);
 }
 
 #[test]
@@ -54,61 +47,14 @@ fn handlers_may_jump_out_by_checked_longjmp() {
 }
 
 #[test]
-fn waits_with_their_own_mask_give_native_results() {
-    same(
-        "signals",
-        &["suspend"],
-        &["sigsuspend(&but_alarm): -1 EINTR", "mask had usr1 1 sys 1 alarm 1"],
-    );
-}
-
-#[test]
-fn a_handlers_frame_sets_the_mask() {
-    same("signals", &["frame"], &["usr1 1 sys 1"]);
-}
-
-#[test]
-fn programs_recover_from_their_faults() {
-    same("signals", &["recover"], &["caught 40"]);
-}
-
-#[test]
-fn a_descriptor_replaced_by_a_handler_is_used() {
-    same("signals", &["replaced"], &["read(30, buf, 100): 5"]);
-}
-
-#[test]
 fn alternate_stacks_are_used_and_queried_natively() {
     let marks = ["set: 0, flags 0", "disabled: 0, flags 2", "caught some 1, all on it 1"];
-    same("altstack", &[], &marks);
-}
-
-#[test]
-fn alternate_stacks_may_lie_above_the_programs_stack() {
-    same("altstack", &["coroutine"], &["caught some 1, all on it 1"]);
-}
-
-#[test]
-fn sigsys_is_kept_in_masks() {
-    same(
-        "sigsys",
-        &["masks"],
-        &["blocked: sys 1 usr1 0", "child: sys 1 usr1 1", "sa_mask: sys 1 kill 0"],
-    );
-}
-
-#[test]
-fn sigsys_reaches_the_programs_handler() {
-    same(
-        "sigsys",
-        &["sent"],
-        &["caught 1, by kill 1", "blocked: caught 2", "pending 1", "unblocked: caught 3"],
-    );
+    crate::same_with_shadow("altstack", &[], &marks);
 }
 
 #[test]
 fn sigsys_is_ignored_or_kills() {
-    same("sigsys", &["ignored"], &["ignored here, too", "end"]);
+    crate::same_with_shadow("sigsys", &["ignored"], &["ignored here, too", "end"]);
     let Some(fixture) = available(fixture()) else { return };
     let pair = fixture.program("sigsys", &["killed"]);
     assert_eq!(pair.outcome.end, End::Signal(libc::SIGSYS));
@@ -116,14 +62,14 @@ fn sigsys_is_ignored_or_kills() {
 
 #[test]
 fn seccomp_filters_of_the_program_apply() {
-    same("sigsys", &["trap"], &["caught 1, code 1, call 111"]);
-    same("sigsys", &["errno"], &["syscall(SYS_getpgrp): -1 ENOTUNIQ"]);
+    crate::same_with_shadow("sigsys", &["trap"], &["caught 1, code 1, call 111"]);
+    crate::same_with_shadow("sigsys", &["errno"], &["syscall(SYS_getpgrp): -1 ENOTUNIQ"]);
 }
 
 #[test]
 fn seccomp_filters_may_allow_only_write_and_exit() {
-    same("sigsys", &["strict"], &["confined"]);
-    same("sigsys", &["strict by prctl"], &["confined"]);
+    crate::same_with_shadow("sigsys", &["strict"], &["confined"]);
+    crate::same_with_shadow("sigsys", &["strict by prctl"], &["confined"]);
 }
 
 #[test]

@@ -32,8 +32,7 @@ fn ahead(fixture: &Fixture, run: &Run, options: &[&str]) -> (Outcome, Value) {
 }
 
 fn plain(fixture: &Fixture, run: &Run) -> Outcome {
-    fixture.reset();
-    run.run()
+    fixture.cold(run)
 }
 
 fn option(name: &str, path: &Path) -> [String; 2] {

@@ -21,16 +21,12 @@ use case_catalog::{Build, Case, KNOWN, Known};
 use cold_disk::{Slow, slow};
 use observed_run::{Form, Launcher, Seen};
 use runahead_tests::prediction_counts::Speculated;
-use runahead_tests::{Seed, available, installed, kernel_facilities, runahead, scratch};
+use runahead_tests::{Seed, available, full, installed, kernel_facilities, runahead, scratch};
 
 /// Cases in a sample: about half a minute's worth.
 const SAMPLE: usize = 100;
 /// Cases of a sample that are also run natively again and again.
 const REPEATED: usize = 12;
-
-fn full() -> bool {
-    std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
-}
 
 /// Returns the cases to run, with their ways of linking.
 fn chosen() -> Vec<(Case, Build)> {

@@ -12,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::checked_calls::call;
+use crate::checked_calls::eventually;
 use crate::process::{self, Seen};
-use crate::test_world::{World, eventually};
+use crate::test_world::World;
 use crate::world_snapshot::look;
 
 /// Distance of cold bytes: beyond any readahead.

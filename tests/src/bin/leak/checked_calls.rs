@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Makes a call whose arguments are numbers, or addresses of live objects of the size that the call
 /// reads and writes; every caller passes such.
@@ -94,4 +95,16 @@ pub fn shared_memory(fd: Option<RawFd>, at: usize, len: usize) -> *mut u8 {
     };
     assert!(p != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
     p.cast()
+}
+
+/// Waits until `done`, for at most `patience`; false if it did not come to that.
+pub fn eventually(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let give_up = Instant::now() + patience;
+    while !done() {
+        if Instant::now() > give_up {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    true
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use crate::bystander_process::{self, Bystander};
 use crate::checked_calls::{self, c_path, call, must};
@@ -199,16 +198,4 @@ pub fn read_quietly(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
     Some(bytes)
-}
-
-/// Waits until `done`, for at most `patience`; false if it did not come to that.
-pub fn eventually(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let give_up = SystemTime::now() + patience;
-    while !done() {
-        if SystemTime::now() > give_up {
-            return false;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    true
 }

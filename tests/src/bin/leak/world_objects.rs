@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::checked_calls::eventually;
 use crate::checked_calls::{self, call, open, two};
-use crate::test_world::eventually;
 
 /// The first number of what is given.
 const FIRST: usize = 300;
