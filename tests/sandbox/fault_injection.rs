@@ -1,5 +1,5 @@
-//! The installed command contains no fault injection: `crates/agent` has it behind the Cargo feature
-//! `fault-injection`.
+//! The installed command contains no fault injection: `crates/agent` has it behind the Cargo
+//! feature `fault-injection`.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Recorded runs on disk.
 //!
-//! A file is written beside its place and then renamed: whoever reads it sees a whole one, an older
+//! A file is written beside its place and then renamed: a reader sees a whole one, an older
 //! one or none, also when two write at once. It is not synced: after a crash it may be damaged,
 //! which its checksum tells.
 

@@ -48,7 +48,7 @@ pub struct Follower {
     recent: [u32; RECENT],
     matched: u64,
     place: usize,
-    /// One bit for each access, the newest lowest; set if the access was not in the record.
+    /// Bit set, a bit an access, the newest lowest: set if the access was not in the record.
     strange: u64,
     /// Number of these bits that count.
     judged: u32,

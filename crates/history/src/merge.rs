@@ -88,7 +88,7 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     assemble(known, later, &kept)
 }
 
-/// For each access, true if the later run reported most of those around it.
+/// Flags, one an access: true if the later run reported most of the accesses around it.
 fn told_of(found: &[Option<u32>]) -> Vec<bool> {
     let mut sums = vec![0usize];
     sums.extend(found.iter().scan(0, |sum, found| {

@@ -1,6 +1,6 @@
 //! Collects the accesses of a run, each once, in the order in which they were made first.
 //!
-//! Whoever tells of them may repeat himself. Bytes of a file that were seen before are left out,
+//! Reports may repeat an access. Bytes of a file that were seen before are left out,
 //! and what follows at once on what was read of the same file extends that. A mapping is taken for
 //! what was used of it, if that was told, and otherwise for all of it. Bounded: what exceeds the
 //! bounds of a [`Run`] is counted and left out.
@@ -80,7 +80,7 @@ impl Data {
         true
     }
 
-    /// All ranges, in accesses of at most [`MERGED_MAX`] bytes.
+    /// Ranges of the file, in accesses of at most [`MERGED_MAX`] bytes.
     fn pieces(&self) -> impl Iterator<Item = What> + '_ {
         self.read.iter().flat_map(|(&start, &end)| {
             let starts = (start..end).step_by(MERGED_MAX as usize);

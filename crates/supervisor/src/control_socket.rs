@@ -1,13 +1,13 @@
-//! Where the processes of a session ask for something (`abi::socket`).
+//! Control socket: the processes of a session send their requests here (`abi::control_protocol`).
 //!
-//! Every connection has a thread that waits for it, and serves it to the end: who traces a process
-//! must be the one to wait for it, and an exec can take as long as the storage that the program
-//! comes from. So there is always one thread more than are busy, up to a limit; the last one does
-//! nothing that takes long.
+//! Every connection has a thread that waits for it, and serves it to the end: a tracer must wait
+//! for its process itself, and an exec can take as long as the storage that the program comes from.
+//! So there is always one thread more than are busy, up to a limit; the last one does nothing that
+//! takes long.
 //!
-//! Only processes of our own user are served that know the session's token, which is in the memory
-//! of its programs. An address can be read in /proc/net/unix by anybody, and one whose own reads
-//! Landlock restricts would have us read for it.
+//! A client is served if it is of the same user and knows the session's token, which is in the
+//! memory of its programs. Every process can read the address in /proc/net/unix, and one whose own
+//! reads Landlock restricts could otherwise have the supervisor read for it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -1,5 +1,5 @@
 //! Descriptors that processes of the session gave the supervisor to keep (`abi::socket::KEEP`):
-//! protection of memory lasts as long as somebody has its descriptor, and is not to be seen in the
+//! protection of memory lasts as long as its descriptor is open, and is not to be seen in the
 //! process's own table.
 
 use std::collections::HashMap;

@@ -1,19 +1,19 @@
-//! Which programs need not be followed for a while (`abi::unwatched`): those that were started
-//! often of late, and were followed for nothing each time.
+//! Programs that are not followed for a while (`abi::follow_filter`): those that were started often
+//! lately, and were followed for nothing each time.
 //!
-//! A start is worth it that gains more than it costs to follow it ([`COST`]), or waits so long that
-//! a later run may gain. Whoever never joins has not waited, and is judged when it is found to have
-//! ended; whoever joins, by what its memory tells in the end ([`is_worth`]). While one of them is
-//! at work, the others are followed.
+//! A start is worth following if it gains more than that costs ([`COST`]), or waits so long that a
+//! later run may gain. A process that never joins has not waited, and is judged when it is found to
+//! have ended. One that joins is judged by its shared memory in the end ([`is_worth`]). While one
+//! start of a program is at work, the others are followed.
 //!
-//! A program that starts nothing is told by its file. One that starts others (a shell, `git`) takes
-//! all of them along, and is a hundred programs in one: it is told by its file and what it is
-//! called to do ([`ProgramKey::called`]).
+//! A program that starts nothing is known by its file. One that starts others (a shell, `git`)
+//! takes all of them along, and is a hundred programs in one. So it is known by its file and its
+//! command ([`ProgramKey::called`]).
 //!
-//! What speaks for a program is never older than [`RECENT`], and holds for [`SPELL`]; then one of
-//! its starts is followed again. So whoever starts a program now and then (at a shell's prompt,
-//! say) has it followed each time, and a loop whose programs come to data that is not in memory is
-//! noticed after a second at most.
+//! Evidence is never older than [`RECENT`], and holds for [`SPELL`]; then one start is followed
+//! again. So a program that is started now and then (at a shell's prompt, say) is followed each
+//! time. A loop whose programs come to data that is not in memory is noticed after a second at
+//! most.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -11,7 +11,7 @@ use nix::libc;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-/// What is open now, before anything of ours is.
+/// Descriptors that are open before this process opens its own.
 pub fn open_now() -> Vec<libc::c_int> {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -40,10 +40,10 @@ pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
     give_up_standard(speak);
 }
 
-/// Closes everything that is open but `ours`: the caller has no use for it any more. Standard input
-/// and output become a pipe with neither data nor reader (needing no file, it keeps no file system
-/// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
-/// standard error then has to wait for the end of this process as well.
+/// Closes every descriptor but `ours`: the caller does not use them any more. Standard input and
+/// output become a pipe with neither data nor reader, which keeps no file system busy. So does
+/// standard error, unless this process will `speak` later. A reader of the command's standard error
+/// then has to wait for the end of this process as well.
 pub fn give_up(speak: bool, ours: &[libc::c_int]) {
     let mut ours = ours.to_vec();
     ours.sort_unstable();

@@ -1,11 +1,11 @@
-//! The process beside this one, in which all is done that may wait for storage.
+//! I/O process: all that may wait for storage is done in a second process.
 //!
 //! A server that does not answer holds the thread that asked it in the kernel, where not even
 //! SIGKILL reaches it, and with the thread its process: it has ended only when its last thread has.
-//! So the process that somebody waits for has no such threads. They belong to another one, which
+//! So the process that a caller waits for has no such threads. They belong to another one, which
 //! shares its memory and its descriptors (clone(2), `CLONE_VM` and `CLONE_FILES`): to the code it
 //! is as if they were threads of one process, and locks, channels and descriptors are common to
-//! both. It dies with this one. Where it cannot at once, nobody waits for it.
+//! both. It dies with this one. Where it cannot at once, it is not waited for.
 //!
 //! What is a matter of the process stays here: the command is this one's child, is traced and told
 //! signals by it, and its shadows watch over this one's life. They watch over the other's, too, as

@@ -2,9 +2,9 @@
 //!
 //! Of the file of one that has been executed only the head is in memory for sure; its code, and the
 //! libraries, are mapped and would be waited for page by page, which nothing can intercept. So it
-//! is read with all that it needs as soon as somebody is about to execute it: the command itself,
-//! which nobody hints, and whatever a process asks to have followed (`abi::socket`). That process
-//! need not have joined.
+//! is read with all that it needs as soon as a process is about to execute it: the command itself,
+//! of which there is no hint, and whatever a process asks to have followed (`abi::socket`). That
+//! process need not have joined.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -17,7 +17,7 @@ pub struct Options {
     pub require: bool,
     /// Descriptors that this process keeps once the command runs.
     pub keep: Keep,
-    /// One more descriptor that is kept in any case.
+    /// Additional descriptor that is kept in any case.
     pub also: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
@@ -41,7 +41,7 @@ pub struct HeldApart {
 /// Descriptors that are kept while the command runs; see [`inherited_descriptors`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All of them, for callers that go on using them.
+    /// Keeps all of them, for callers that go on using them.
     #[default]
     All,
     /// Standard error.

@@ -1,18 +1,18 @@
 //! Signals that reach us instead of the command are passed on to it.
 //!
-//! Whoever knows our number only means the command: what is sent to us is passed on to it, once.
-//! All signals are blocked from our first moment until the command has ended
-//! ([`crate::signal_blocking`]), and taken by the thread that waits for it, so that none is lost
-//! before there is somebody to pass it to. Afterwards they are ours.
+//! A sender that knows the supervisor's PID means the command: a signal to the supervisor alone is
+//! passed on, once. All signals are blocked from the start until the command has ended
+//! ([`crate::signal_blocking`]), and taken by the thread that waits for it. So none is lost before
+//! the command exists. Afterwards they are the supervisor's own.
 //!
-//! What the terminal sends goes to the whole process group, which the command is in as well; so
-//! does what a process of the command sends to its group, or to all. Neither is passed on: it has
-//! been there. A signal that somebody else sends to the whole group (`kill -TERM -GROUP`, or a
-//! shell's `kill %1`) reaches the command twice: nothing in it tells the group from us alone. Not
-//! passing on would lose those sent to us alone, which is worse.
+//! A signal of the terminal goes to the whole process group, which holds the command as well. So
+//! does a signal that a process of the command sends to its group, or to all. Neither is passed on.
+//! A signal that another process sends to the whole group (`kill -TERM -GROUP`, or a shell's `kill
+//! %1`) reaches the command twice: nothing in it tells the group from the supervisor alone.
+//! Dropping it would lose signals to the supervisor alone, which is worse.
 //!
-//! When a signal stops the command that has come to us, too, we stop as well, for the shell
-//! to see; we go on when we are told to, and so does the command.
+//! When the command stops on a signal that has come to the supervisor, too, the supervisor stops as
+//! well, for the shell to see. It goes on when it is continued, and so does the command.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};

@@ -24,7 +24,7 @@ use crate::{Error, Missing, Step};
 /// The type of our FUSE mounts, as `mountinfo` shows it.
 const FUSE_TYPE: &str = "fuse.runahead-testbed";
 
-/// One line of `mountinfo`.
+/// Line of `mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
     pub(crate) fstype: String,
@@ -49,11 +49,10 @@ pub(crate) fn mounted_at(path: &Path) -> Result<Vec<Mounted>, Error> {
         .collect())
 }
 
-/// Leaves what is mounted to the others: this process has its own list of it from here on, in which
-/// nothing lies on a testbed. Else a server that is killed as the last process of a mount namespace
-/// unmounts its own disk, in the kernel, before its end of the connection is closed, and waits for
-/// its own answer; with it whoever calls sync(2). Without root it stays as it is, and there is no
-/// disk.
+/// Gives this process a mount table of its own, in which nothing lies on a testbed. Else a server
+/// that is killed as the last process of a mount namespace unmounts its own disk, in the kernel,
+/// before its end of the connection is closed. It then waits for its own answer, and so does every
+/// caller of sync(2). Without root the table stays as it is, and there is no disk.
 pub(crate) fn leave() {
     // SAFETY: there is one thread yet, and nothing that it has borrowed depends on where things are
     // mounted.

@@ -1,4 +1,4 @@
-//! Storage that belongs to whoever brought it up, of either kind.
+//! Storage of either kind that belongs to the caller that brought it up.
 //!
 //! Invariant: what was brought up is taken down once, by [`Owned::down`] or by dropping, unless it
 //! was to be kept.

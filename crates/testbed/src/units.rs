@@ -1,6 +1,6 @@
 //! Sizes, durations and fractions as people write them on a command line.
 //!
-//! Invariant: a number without a unit is refused, except for a plain byte count, so that nobody
+//! Invariant: a number without a unit is refused, except for a plain byte count, so that no user
 //! gets seconds for milliseconds.
 
 use std::time::Duration;

@@ -16,12 +16,11 @@ use crate::session::Session;
 use crate::sys::{self, AT_FDCWD};
 use crate::{address_space, path_text};
 
-/// Where the file is, but for the number.
+/// Path of the file, without the supervisor's number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
 
-/// By number: how often a call was made, how often it returned, and how often with an error. Then
-/// how often sight was lost, threads that came and that went, and signals for which a handler was
-/// started.
+/// Counts by call number: made, returned, and failed. Then losses of sight, threads that began and
+/// ended, and signals for which a handler was started.
 #[repr(C)]
 struct Counts {
     made: [AtomicU64; CALLS_COUNTED],
@@ -58,7 +57,7 @@ fn returned(number: u64, result: i64) {
     }
 }
 
-/// See the module's text.
+/// Policy that counts calls and changes nothing.
 struct Logged;
 
 static POLICY: AnyPolicy = AnyPolicy::Reporting(&Logged);

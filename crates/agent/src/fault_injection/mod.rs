@@ -4,7 +4,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`call_counting`] | counts every call and its result |
-//! | [`scripted_policy`] | has calls wait, be made again, and all threads stop, where the program asks for it |
+//! | [`scripted_policy`] | calls wait, are repeated, and threads stop, as the program asks |
 
 pub mod call_counting;
 pub mod scripted_policy;

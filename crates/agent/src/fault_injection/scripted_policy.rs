@@ -19,11 +19,11 @@ const WAIT: u64 = 1;
 const WAKE: u64 = 2;
 /// The call is made once more, as often as the fourth argument says, all such calls taken together.
 const AGAIN: u64 = 3;
-/// All other threads are stopped, for as many microseconds as the third argument says. The answer
-/// is how many of the counters in the program's memory, whose address and number the first two are,
-/// have changed meanwhile (and how many threads are nowhere), or why not.
+/// Stops all other threads, for as many microseconds as the third argument says. The answer is how
+/// many of the counters in the program's memory, whose address and number the first two arguments
+/// are, have changed meanwhile (and how many threads are nowhere), or why not.
 const STOP: u64 = 4;
-/// As [`STOP`], but the threads are not stopped.
+/// Does what [`STOP`] does, but stops no thread.
 const DO_NOT_STOP: u64 = 5;
 
 const COUNTERS: usize = 16;

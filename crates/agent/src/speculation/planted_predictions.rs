@@ -17,41 +17,41 @@ use crate::fault_injection::call_counting;
 use crate::session::Session;
 use crate::sys;
 
-/// One call in so many is followed by a prediction. (Each is two signals and more.)
+/// Interval in calls between two predictions; each costs two signals and more.
 const ONE_IN: u64 = 4;
-/// Of those one in so many is wrong.
+/// Interval in predictions between two wrong ones.
 const WRONG_IN: u64 = 2;
-/// Longest that an outcome takes once somebody waits for it, in microseconds.
+/// Longest time to an outcome once a thread waits for it, in microseconds.
 const WAIT_US: u64 = 300;
-/// Where a child depends on it, one in so many takes longer, in microseconds: so that the child
-/// comes far.
+/// Interval in predictions between two late outcomes, of [`LONG_US`] microseconds, where a child
+/// depends on one: so that the child comes far.
 const LONG_ONE_IN: u64 = 2;
 const LONG_US: u64 = 4_000;
 /// While the process speculates one call in so many has one of them settled.
 const SETTLED_ONE_IN: u64 = 8;
 /// Most predictions that are open.
 const DEPTH: usize = 16;
-/// One fork in so many has one in front.
+/// Interval in forks between two with a prediction in front.
 const FORKS_ONE_IN: u64 = 2;
-/// Of a prediction that is wrong.
+/// Mark of a wrong prediction.
 const WRONG: u32 = 1;
 /// A program that comes to no call is told then, in nanoseconds.
 const LATEST_NS: u64 = 2_000_000;
 
-/// What came of it, in all processes of the session; the test reads it (`tests/src/speculated.rs`).
+/// Counts of all processes of the session, which the test reads (`tests/src/speculated.rs`).
 #[repr(C)]
 struct Counts {
     /// Predictions that came true, and that did not.
     ended: [AtomicU64; 2],
     /// Checkpoints that were refused, by errno.
     refused: [AtomicU64; ERRNOS],
-    /// How often a checkpoint, a commit and a rollback took so many nanoseconds: see [`bucket`].
+    /// Durations of checkpoints, commits and rollbacks in nanoseconds, by size: see [`bucket`].
     took: [[AtomicU64; BUCKETS]; 3],
     /// Programs in which predictions are planted; that is, images.
     programs: AtomicU64,
     /// Programs that began speculative.
     executed: AtomicU64,
-    /// How often a process has come to a call, by its number, with which it waits for the outcome.
+    /// Waits for an outcome, by number of the call.
     waited: [AtomicU64; CALLS],
 }
 
@@ -82,10 +82,11 @@ fn random() -> u64 {
     z ^ z >> 31
 }
 
-/// One process in so many predicts nothing itself: it comes to depend on others all the more.
+/// Interval in processes between two that predict nothing themselves and depend on others all the
+/// more.
 const SILENT_ONE_IN: u64 = 3;
-/// Of forked children it is one in so many: one that predicts something executes no program before
-/// that is settled.
+/// Interval in forked children between two such: one that predicts executes no program before that
+/// is settled.
 const SILENT_CHILD_ONE_IN: u64 = 2;
 /// This one does.
 static PLANTS: AtomicBool = AtomicBool::new(true);
@@ -102,7 +103,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
     Ok(())
 }
 
-/// In a forked child, which is to go another way than its parent.
+/// Gives a forked child another random course than its parent's.
 pub fn in_child() {
     wakeup_timer::in_child();
     STATE.fetch_xor(random() ^ 1, Relaxed);
@@ -150,7 +151,7 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
         }
         Ok(()) => note_took(0, began),
     }
-    // If nobody comes to a call.
+    // Covers a program that comes to no call.
     let _ = wakeup_timer::start(LATEST_NS);
     if is_wrong {
         let another = [0, 1, result - 1, result + 1, result ^ 64, sys::fail(sys::EIO)];
@@ -191,7 +192,7 @@ pub fn note_wait(nr: u64) {
     }
 }
 
-/// Somebody waits for the outcome of all that are open: after a while it is known.
+/// Lets the outcomes of all open predictions be known after a while, since a thread waits for them.
 pub fn settle() {
     if !is_on() {
         return;

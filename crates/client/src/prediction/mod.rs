@@ -3,7 +3,7 @@
 //! A program that knows what it will probably be told need not wait for it (B. Wester, P. Chen, J.
 //! Flinn, *Operating System Support for Application-Specific Speculation*, 2011). It asks its
 //! question, begins a speculation, and goes on as if the prediction were the answer. What it writes
-//! is held. Somebody else, another process of the session, receives the real answer and says
+//! is held. Another process of the session receives the real answer and says
 //! whether the prediction was right. If so, what was held is released, and nothing else happens. If
 //! not, the whole process, all its threads and memory, becomes again what it was when it began, and
 //! is told so:

@@ -15,7 +15,7 @@
 //! | `BARRIER` | 0 | 0 | 0 | 0, once nothing is open in this process |
 //! | `EVENTS` | address of a position, which moves on; [`NOW`] for that of the next | where to write events: an id and an [`Event`] each | how many fit | how many were written |
 //!
-//! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is
+//! Errors are negative errnos: EBADF, no agent listens; ESRCH, there is no such speculation that is
 //! open; others, why the process cannot speculate now, where it goes on without.
 
 /// Number of the system call, `fadvise64`.

@@ -1,4 +1,4 @@
-//! The memory of earlier runs: recording this one, and fetching what an earlier one has read.
+//! History of a session: records this run, and fetches what an earlier one has read.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! recorded run this one is.
 //!
 //! Invariant: what is told here makes nothing be read. It goes into a file that names what the user
-//! reads, and when that is replayed it is done with the rights that *that* session has. So nobody's
+//! reads, and when that is replayed that happens with the rights of *that* session. So no
 //! rights are compared here, and what a process told before it ended is kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

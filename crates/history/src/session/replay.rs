@@ -13,7 +13,7 @@
 //!
 //! What is replayed without having been asked for begins with a few *samples* of the record, and
 //! goes on by *steps* that grow. When of one of these hardly anything had to come from storage, nor
-//! a few samples of what follows, nothing more is done until somebody waits again: it would be for
+//! a few samples of what follows, nothing more is done until a process waits again: it would gain
 //! nothing.
 //!
 //! Invariants: the thread never waits for storage but for the record itself; all that is asked for

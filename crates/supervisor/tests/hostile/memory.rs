@@ -33,7 +33,7 @@ fn nonsense_in_shared_memory_is_survived() {
             let first = size_of_val(&shared.control) + size_of_val(&shared.runs) + 128;
             let within = if random.next().is_multiple_of(4) { size_of::<Shared>() } else { first };
             let at = random.next() as usize % (within / 8) * 8;
-            // (Having said that it gives up, it is not listened to any more.)
+            // A process that has said that it gives up is no longer listened to.
             if at != offset_of!(Control, stopped) / 8 * 8 {
                 seen.file.write_all_at(&random.word().to_le_bytes(), at as u64).expect("ours");
             }
@@ -47,8 +47,8 @@ fn nonsense_in_shared_memory_is_survived() {
                 key: random.word(),
                 offset: random.word(),
                 length: random.word(),
-                // (What claims to be of swapped memory is mostly turned away: that would be every
-                // second.)
+                // Records of swapped memory are mostly masked out: else they would be every second
+                // one.
                 flags: random.next() as u32
                     & if random.next().is_multiple_of(8) { !0 } else { !OF_MEMORY },
                 path_len: path.len() as u32,

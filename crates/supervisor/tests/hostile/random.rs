@@ -20,7 +20,7 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// What breaks arithmetic, or anything.
+    /// Value at an edge of arithmetic, or any other.
     pub fn word(&mut self) -> u64 {
         const ODD: [u64; 8] = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 32, 1 << 31, 4100];
         match self.next() % 3 {

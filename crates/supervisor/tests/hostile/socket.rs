@@ -51,7 +51,7 @@ impl Open {
         Ok(socket)
     }
 
-    /// What is answered to somebody who is about to execute what `file` stands for.
+    /// Answer to a process that is about to execute what `file` stands for.
     fn of_exec(&self, file: Option<&OwnedFd>) -> Vec<u8> {
         let socket = self.connect().expect("it listens");
         let patience = Some(Duration::from_secs(10));
@@ -76,7 +76,7 @@ fn of_kind(kind: SocketType) -> OwnedFd {
     socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("one")
 }
 
-/// Only regular files are looked into; nothing else is opened, and nobody waits for it.
+/// Only regular files are examined; nothing else is opened or waited for.
 #[test]
 fn what_cannot_be_executed_is_not_looked_into() {
     let target = Target::new(&["true"]);
@@ -116,7 +116,7 @@ fn nonsense_at_the_control_socket_is_survived() {
         bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
         if let Some(first) = bytes.first_mut().filter(|_| random.next().is_multiple_of(2)) {
             *first = b"JEWLSX"[random.next() as usize % 6];
-            // By somebody who is of the session, mostly.
+            // Mostly the client is of the session.
             if !random.next().is_multiple_of(4) {
                 bytes.truncate(1);
                 bytes.extend(token);

@@ -6,8 +6,8 @@
 //! So a test of another crate needs no second binary that may be missing, or older than the
 //! library.
 //!
-//! Invariant: the server mounts and unmounts nothing. It ends when its connection ends, whoever
-//! ended it, and the kernel drops the connection when the server is killed.
+//! Invariant: the server mounts and unmounts nothing. It ends when its connection ends, for
+//! whatever reason, and the kernel drops the connection when the server is killed.
 //!
 //! # Safety
 //!
@@ -52,7 +52,7 @@ pub(crate) struct Config {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Export {
-    /// One file of this size, backed by an unnamed file in this directory.
+    /// File of this size, backed by an unnamed file in this directory.
     Disk {
         size: u64,
         #[serde(with = "path_bytes")]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::INodeNo;
 use rustix::fs::{AtFlags, Stat, statat};
 
-/// One inode of the source.
+/// Inode of the source.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: u64,
