@@ -10,7 +10,9 @@
 //!
 //! ```no_run
 //! use runahead_client::prediction::{ANSWER_MAX, Begun, answer, begin};
-//! # fn ask() {} fn wait_for_it() -> Vec<u8> { Vec::new() } fn tell_receiver(_: runahead_client::prediction::Id, _: &[u8]) {}
+//! # fn ask() {}
+//! # fn wait_for_it() -> Vec<u8> { Vec::new() }
+//! # fn tell_receiver(_: runahead_client::prediction::Id, _: &[u8]) {}
 //! # let (prediction, receiver) = (vec![1], 0);
 //! ask();
 //! let result = match begin(receiver) {
