@@ -1,4 +1,4 @@
-//! How far guesses go, for programs that use them and for programs that do not.
+//! Tests of how far guesses go, for programs that use them and for programs that do not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

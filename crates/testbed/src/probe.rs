@@ -1,4 +1,4 @@
-//! What this machine and user can do, found out by trying the first harmless step.
+//! Probes of what this machine and user can do, by trying the first harmless step.
 //!
 //! Invariant: probing leaves nothing behind.
 

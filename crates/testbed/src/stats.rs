@@ -1,4 +1,4 @@
-//! What the storage was asked, counted where a request is queued.
+//! Counters of requests to the storage, counted where a request is queued.
 //!
 //! Invariant: a request counts when it reaches the server, delayed or not; requests that only
 //! negotiate the FUSE protocol (answered once for a whole mount) do not count.

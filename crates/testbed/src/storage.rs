@@ -1,4 +1,4 @@
-//! What disks and shares have in common: a mount point, a server, a record, and the way down.
+//! Common parts of disks and shares: a mount point, a server, a record, and the way down.
 //!
 //! Invariant: taking down undoes, in reverse order, whatever of coming up has happened, and every
 //! step of it is harmless when there is nothing to undo. So the same function cleans up after a

@@ -1,5 +1,5 @@
-//! Which pages of its mapped files a process has: the kernel maps a page when the process touches
-//! it, with those around it that are in memory (`fault_around_bytes`, 64 KiB).
+//! Pages of its mapped files that a process has mapped. The kernel maps a page when the process
+//! touches it, with those around it that are in memory (`fault_around_bytes`, 64 KiB).
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! What the kernel says in files of text.
+//! Parsers of the kernel's text files.
 
 use std::fs;
 

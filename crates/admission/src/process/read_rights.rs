@@ -1,4 +1,4 @@
-//! Whether a process may have read for it what we may read.
+//! Check that a process may have read for it what this process may read.
 //!
 //! The prefetcher reads with our credentials what processes name. That gives them nothing as long
 //! as theirs are the same, and names mean the same to them. Both are asked of the kernel, when a

@@ -1,4 +1,4 @@
-//! How a disclosure is said: a system call that the kernel always refuses.
+//! Protocol of disclosures: a system call that the kernel always refuses.
 //!
 //! The call is `fadvise64(MAGIC, ...)`. No descriptor is negative, so the kernel answers EBADF
 //! before it looks at anything else, and every usual filter of system calls lets advice on files

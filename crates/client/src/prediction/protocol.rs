@@ -1,4 +1,4 @@
-//! How a program says what it predicts: a system call that the kernel always refuses.
+//! Protocol of predictions: a system call that the kernel always refuses.
 //!
 //! The call is `fadvise64(MAGIC, what, a, b, c, 0)`. No descriptor is negative, so the kernel
 //! answers EBADF before it looks at anything else. Under runahead the agent gets the program's
@@ -6,17 +6,22 @@
 //!
 //! | what | a | b | c | answer |
 //! |---|---|---|---|---|
-//! | `BEGIN` | where to write the id | the process that will settle it, or 0 | 0 | 0: the program speculates; later, a second time, 1: it was wrong |
+//! | `BEGIN` | where to write the id | PID that will settle it, or 0 | 0 | 0; after a rollback 1 |
 //! | `COMMIT` | an id | 0 | 0 | 0 |
 //! | `FAIL` | an id | address of what is right instead | bytes of that | 0 |
 //! | `ANSWER` | an id | where to write what `FAIL` said | bytes there | bytes written |
 //! | `SET_POLICY` | a descriptor | a [`Policy`] | 0 | the one before |
 //! | `OPEN` | where to write ids | how many fit | 0 | how many are open in this process |
 //! | `BARRIER` | 0 | 0 | 0 | 0, once nothing is open in this process |
-//! | `EVENTS` | address of a position, which moves on; [`NOW`] for that of the next | where to write events: an id and an [`Event`] each | how many fit | how many were written |
+//! | `EVENTS` | address of a position | where to write events | how many fit | events written |
 //!
-//! Errors are negative errnos: EBADF, no agent listens; ESRCH, there is no such speculation that is
-//! open; others, why the process cannot speculate now, where it goes on without.
+//! `BEGIN` returns 0 when the program speculates. If the prediction was wrong, the call returns a
+//! second time, with 1.
+//! `EVENTS` advances the position; [`NOW`] stands for that of the next event. Each event is an id
+//! and an [`Event`].
+//!
+//! Errors are negative errnos. EBADF: no agent listens. ESRCH: no such speculation is open. Any
+//! other says why the process cannot speculate now; it continues without.
 
 /// Number of the system call, `fadvise64`.
 pub const CALL: u64 = crate::call::FADVISE64;

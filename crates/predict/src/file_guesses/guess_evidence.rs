@@ -1,4 +1,4 @@
-//! What clients want, as evidence for guesses.
+//! Evidence for guesses: the files that clients want.
 
 use std::collections::VecDeque;
 

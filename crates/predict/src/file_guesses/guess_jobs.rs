@@ -1,4 +1,4 @@
-//! What workers do for guesses, from waiting for one to what came of it.
+//! Life of a worker's task for a guess, from the queue to its outcome.
 
 use super::guess_kind::{COST_MIN, GuessKind, PlaceName, cost};
 use super::guess_state::{Guesses, READS};

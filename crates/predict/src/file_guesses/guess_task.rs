@@ -1,4 +1,4 @@
-//! What workers do for guesses, and what comes of it.
+//! Tasks of workers for guesses, and their outcomes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How names in files lead to files, learned from what a program reads.
+//! Tests of names in files that lead to files, learned from what a program reads.
 
 use std::collections::BTreeMap;
 

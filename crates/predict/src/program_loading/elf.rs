@@ -1,4 +1,4 @@
-//! What an ELF file for x86-64 says of the files that executing it reads.
+//! Names in an ELF file for x86-64 of the files that executing it reads.
 //!
 //! Only the parts that the dynamic linker looks at are read, in pieces that the caller fetches; all
 //! of it is untrusted. A file that contradicts itself has nothing to say.

@@ -1,4 +1,4 @@
-//! How expansions end.
+//! Ends of expansions.
 
 use runahead_abi::HintKind;
 

@@ -1,5 +1,5 @@
-//! Where the dynamic linker would look for a library: ld.so(8) for the GNU C library, and what
-//! `ldso/dynlink.c` does for musl.
+//! Search path of the dynamic linker for a library: ld.so(8) for the GNU C library, and
+//! `ldso/dynlink.c` for musl.
 //!
 //! The environment is that of this process, which the target's mostly equals. What cannot be known
 //! from outside (a linker of another prefix, `LD_PRELOAD`, dlmopen) is left out: a library that is

@@ -1,4 +1,4 @@
-//! Which files were brought into memory a short while ago.
+//! Files that were brought into memory a short while ago.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

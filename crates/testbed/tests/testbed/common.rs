@@ -1,4 +1,4 @@
-//! What the integration tests share: places, skipping, reading without the page cache, counting
+//! Helpers of the integration tests: places, skipping, reading without the page cache, counting
 //! leftovers.
 
 use std::fs::{File, OpenOptions};

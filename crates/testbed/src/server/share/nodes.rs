@@ -1,4 +1,4 @@
-//! Which inode of the source a FUSE node stands for.
+//! Table of FUSE nodes and the inodes of the source that they stand for.
 //!
 //! A node holds an `O_PATH` descriptor: it survives renames, costs no open file on the source's
 //! side, and keeps the source from giving the inode's number to another file. A node's id is the

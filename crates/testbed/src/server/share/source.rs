@@ -1,4 +1,4 @@
-//! What a share does to its source directory, one function for each kind of request.
+//! Operations of a share on its source directory, one function for each kind of request.
 //!
 //! Invariant: every call names its object by a node's descriptor, or by one name relative to it,
 //! and follows no symbolic link: those are the client's to follow.
