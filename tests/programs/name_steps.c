@@ -23,8 +23,8 @@ static unsigned below(unsigned bound)
 	return (x ^ (x >> 31)) % bound;
 }
 
-/* A name from a short list, so that files, directories and links meet often, and with another type than
- * expected. */
+/* A name from a short list, so that files, directories and links meet often, and with another type
+ * than expected. */
 static void piece(char *to)
 {
 	static const char *names[] = { "a", "b", "c", "d0", "d1", "d2", "l", "long name" };

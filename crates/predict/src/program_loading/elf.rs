@@ -1,4 +1,4 @@
-//! Names in an ELF file for x86-64 of the files that executing it reads.
+//! Parser of an ELF file for x86-64: what it says of the files that executing it reads.
 //!
 //! Only the parts that the dynamic linker looks at are read, in pieces that the caller fetches; all
 //! of it is untrusted. A file that contradicts itself has nothing to say.
