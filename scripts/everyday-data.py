@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 from PIL import Image
 
-from mapped import records, tensors
+from make_mapped_files import records, tensors
 
 random.seed(3)
 rng = numpy.random.default_rng(1)

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub static PARTS: Dataset =
     Dataset { dir: "parts", mib: 512, quick_mib: 256, needs: &[("grep", "grep")], make };
 
-const SCRIPT: &str = include_str!("../../programs/compete.sh");
+const SCRIPT: &str = include_str!("../../programs/competing_greps.sh");
 
 /// Parts: the largest number of programs.
 const COUNT: usize = 8;

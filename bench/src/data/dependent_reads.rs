@@ -17,10 +17,10 @@ pub static CHAIN: Dataset = Dataset {
     make,
 };
 
-const CHASE: &str = include_str!("../../programs/chase.c");
-const REREAD: &str = include_str!("../../programs/reread.c");
-const SPIN: &str = include_str!("../../programs/spin.c");
-const BESIDE: &str = include_str!("../../programs/beside.sh");
+const CHASE: &str = include_str!("../../programs/chase_blocks.c");
+const REREAD: &str = include_str!("../../programs/reread_file.c");
+const SPIN: &str = include_str!("../../programs/spin_loop.c");
+const BESIDE: &str = include_str!("../../programs/spin_beside.sh");
 
 /// Option of `runahead run` that makes shadows hint only pieces of the file `rubbish` in the
 /// working directory.

@@ -52,7 +52,7 @@ const DEBIANS_GO: &str = "/usr/lib/go/bin/go";
 const TOOLCHAIN: [&str; 5] = ["bin", "pkg", "src", "lib", "misc"];
 const TOOLCHAIN_FILES: [&str; 2] = ["VERSION", "go.env"];
 
-const SERVER: &str = include_str!("../../programs/server.go");
+const SERVER: &str = include_str!("../../programs/web_server.go");
 
 fn make_pandas(making: &Making<'_>) -> Result<(), Error> {
     let (bin, lib) = (making.dir.join("bin"), making.dir.join("lib"));

@@ -15,7 +15,7 @@ pub static IMAGES: Dataset = Dataset {
     make,
 };
 
-const SCRIPT: &str = include_str!("../../programs/images.py");
+const SCRIPT: &str = include_str!("../../programs/jpeg_images.py");
 const WORKERS: &str = "8";
 /// Files of 100 to 230 KB.
 const COUNT: &str = "400";

@@ -11,7 +11,7 @@ use crate::error::Error;
 pub static SAMPLES: Dataset =
     Dataset { dir: "samples", mib: 1024, quick_mib: 256, needs: &[(PYTHON, "python3")], make };
 
-const SCRIPT: &str = include_str!("../../programs/workers.py");
+const SCRIPT: &str = include_str!("../../programs/sample_workers.py");
 const WORKERS: &str = "8";
 /// Files: one worker alone would wait for half a minute.
 const FILES: u64 = 1_200;

@@ -38,14 +38,14 @@ pub static TENSORS: Dataset = Dataset {
     make: make_tensors,
 };
 
-const GATHER: &str = include_str!("../../programs/gather.c");
-const CHAINED: &str = include_str!("../../programs/chained.c");
-const STORES: &str = include_str!("../../programs/stores.c");
-const MEMMAP: &str = include_str!("../../programs/memmap.py");
-const GETS: &str = include_str!("../../programs/gets.py");
-const PART: &str = include_str!("../../programs/tensors.py");
+const GATHER: &str = include_str!("../../programs/gather_numbers.c");
+const CHAINED: &str = include_str!("../../programs/chained_numbers.c");
+const STORES: &str = include_str!("../../programs/chained_stores.c");
+const MEMMAP: &str = include_str!("../../programs/numpy_memmap.py");
+const GETS: &str = include_str!("../../programs/lmdb_gets.py");
+const PART: &str = include_str!("../../programs/safetensors_part.py");
 /// Makes the files; `scripts/everyday-root` uses it, too.
-const MAKE: &str = include_str!("../../programs/mapped.py");
+const MAKE: &str = include_str!("../../programs/make_mapped_files.py");
 
 const FILE: &str = "numbers";
 const BYTES: u64 = 2 << 30;

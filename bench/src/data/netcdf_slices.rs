@@ -24,7 +24,7 @@ pub static ARRAY: Dataset = Dataset {
     make,
 };
 
-const SCRIPT: &str = include_str!("../../programs/slices.py");
+const SCRIPT: &str = include_str!("../../programs/hdf5_array.py");
 const FILE: &str = "array.nc";
 const MADE: &str = "array.h5";
 

@@ -25,10 +25,10 @@ pub enum Kernel {
     Fourier,
 }
 
-/// A program with what it needs of `array.h`.
+/// A program with what it needs of `mapped_array.h`.
 macro_rules! array {
     ($source:literal) => {
-        concat!(include_str!("../../programs/array.h"), "\n", include_str!($source))
+        concat!(include_str!("../../programs/mapped_array.h"), "\n", include_str!($source))
     };
 }
 
@@ -48,9 +48,9 @@ impl Kernel {
 
     fn source(self) -> &'static str {
         match self {
-            Self::MatVec => array!("../../programs/matvec.c"),
-            Self::Multigrid => array!("../../programs/mgrid.c"),
-            Self::Fourier => array!("../../programs/fft.c"),
+            Self::MatVec => array!("../../programs/matrix_times_vector.c"),
+            Self::Multigrid => array!("../../programs/multigrid.c"),
+            Self::Fourier => array!("../../programs/fourier_transform.c"),
         }
     }
 
@@ -113,7 +113,7 @@ impl Kernel {
     }
 }
 
-/// Points of a grid with sides of `n` and of all coarser ones, as `mgrid.c` has them.
+/// Points of a grid with sides of `n` and of all coarser ones, as `multigrid.c` has them.
 fn coarser(n: u64) -> u64 {
     match n {
         0..4 => 0,

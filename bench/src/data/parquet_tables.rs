@@ -10,7 +10,7 @@ pub static TABLES: Dataset =
     Dataset { dir: "tables", mib: 512, quick_mib: 256, needs: &[(PYTHON, "python3")], make };
 
 const MODULE: &str = "duckdb";
-const SCRIPT: &str = include_str!("../../programs/tables.py");
+const SCRIPT: &str = include_str!("../../programs/parquet_tables.py");
 /// Files of orders, and rows in each, for 1 MB; there are a quarter as many files of customers.
 const SIZE: [u32; 2] = [160, 6_500];
 const QUICK_SIZE: [u32; 2] = [8, 1_000];

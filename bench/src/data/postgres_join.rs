@@ -23,7 +23,7 @@ pub static RELATIONS: Dataset = Dataset {
     make,
 };
 
-const SCRIPT: &str = include_str!("../../programs/join.sql");
+const SCRIPT: &str = include_str!("../../programs/postgres_join.sql");
 
 /// Directory of Debian's versions.
 const VERSIONS: &str = "/usr/lib/postgresql";

@@ -49,8 +49,8 @@ pub static UNIX: App = App {
     install: unix,
 };
 
-const IMPORTS: &str = include_str!("../../programs/imports.py");
-const CONFIGURE: &str = include_str!("../../programs/configure.sh");
+const IMPORTS: &str = include_str!("../../programs/import_modules.py");
+const CONFIGURE: &str = include_str!("../../programs/configure_script.sh");
 
 /// Programs that the script of [`UNIX`] starts.
 const TOOLS: &str = "ar as awk basename cat cc chmod cksum cmp comm cp cut date dd diff dirname du \

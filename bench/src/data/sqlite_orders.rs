@@ -11,7 +11,7 @@ use crate::error::Error;
 pub static ORDERS: Dataset =
     Dataset { dir: "orders", mib: 1536, quick_mib: 256, needs: &[("sqlite3", "sqlite3")], make };
 
-const SCRIPT: &str = include_str!("../../programs/orders.sql");
+const SCRIPT: &str = include_str!("../../programs/sqlite_orders.sql");
 const FILE: &str = "orders.db";
 
 /// Orders: 1 GB.

@@ -1,7 +1,7 @@
 //! `runahead-bench speculate`: costs of speculation to a process, and gains of a client of a slow
 //! service.
 //!
-//! All is measured in one go with the C programs of `bench/programs/speculates.c` and
+//! All is measured in one go with the C programs of `bench/programs/speculation_costs.c` and
 //! `examples/speculate`; figures are medians of the program's own, or of whole runs. Papers'
 //! figures are those of Nightingale 2005, sections 5.1 and 8.
 //!
@@ -21,7 +21,7 @@ use crate::report::summary::median;
 
 /// Sources of the programs.
 const SOURCES: [(&str, &str); 3] = [
-    ("speculates", "bench/programs/speculates.c"),
+    ("speculates", "bench/programs/speculation_costs.c"),
     ("service", "examples/speculate/service.c"),
     ("client", "examples/speculate/client.c"),
 ];

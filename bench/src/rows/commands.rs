@@ -30,8 +30,8 @@ pub const DATA_BYTES: usize = 1 << 20;
 /// Socket of the redis server, in its working directory.
 pub const REDIS_SOCKET: &str = "redis.sock";
 
-const PREAD: &str = include_str!("../../programs/pread.c");
-const SLEEPER: &str = include_str!("../../programs/sleeper.c");
+const PREAD: &str = include_str!("../../programs/pread_loop.c");
+const SLEEPER: &str = include_str!("../../programs/sleeping_process.c");
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -26,7 +26,7 @@ const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx
     chdir,execve,read,readv,pread64,?preadv,?preadv2,?getdents,?getdents64,mmap,lseek,\
     ?copy_file_range,?sendfile,?splice";
 
-const INCORE: &str = include_str!("../../../programs/incore.c");
+const INCORE: &str = include_str!("../../../programs/pages_in_core.c");
 
 /// Runs `job` under strace and lists its accesses, those below `root` apart from the others. All of
 /// a mapping counts as accessed; of a job that touches little of it, what is in memory in the end.

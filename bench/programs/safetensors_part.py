@@ -1,4 +1,4 @@
-"""tensors.py FILE: loads an eighth of each tensor, as one of eight processes that share a model; prints a sum."""
+"""safetensors_part.py FILE: loads an eighth of each tensor, as one of eight processes that share a model; prints a sum."""
 import sys
 
 from safetensors import safe_open

@@ -1,5 +1,5 @@
-"""tables.py make FILES ROWS: orders in FILES Parquet files of ROWS rows, and a quarter as many files of customers, by DuckDB.
-tables.py query: an aggregate over the orders, and a join of them with their customers."""
+"""parquet_tables.py make FILES ROWS: orders in FILES Parquet files of ROWS rows, and a quarter as many files of customers, by DuckDB.
+parquet_tables.py query: an aggregate over the orders, and a join of them with their customers."""
 import os
 import sys
 

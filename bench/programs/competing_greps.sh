@@ -1,4 +1,4 @@
-# compete.sh OUT PROGRAMS COMMAND...: runs so many at once, each with the files of a part of its own
+# competing_greps.sh OUT PROGRAMS COMMAND...: runs so many at once, each with the files of a part of its own
 # as further arguments; then prints what each printed, and how it ended.
 out=$1 programs=$2
 shift 2

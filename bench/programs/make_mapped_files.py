@@ -1,7 +1,7 @@
 """Files that programs map, made the same each time.
 
-mapped.py records STORE KEYS COUNT GETS: an LMDB database of COUNT records, and a list of GETS of their keys.
-mapped.py tensors FILE COUNT ROWS: a safetensors file of COUNT tensors with ROWS rows of 1,024 numbers.
+make_mapped_files.py records STORE KEYS COUNT GETS: an LMDB database of COUNT records, and a list of GETS of their keys.
+make_mapped_files.py tensors FILE COUNT ROWS: a safetensors file of COUNT tensors with ROWS rows of 1,024 numbers.
 """
 import itertools
 import random

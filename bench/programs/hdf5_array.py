@@ -1,4 +1,4 @@
-# slices.py FILE A B C: an array of A x B x C random numbers (4 bytes each) as HDF5 stores it by default,
+# hdf5_array.py FILE A B C: an array of A x B x C random numbers (4 bytes each) as HDF5 stores it by default,
 # contiguous; seeded.
 import sys
 import h5py, numpy

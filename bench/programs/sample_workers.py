@@ -1,4 +1,4 @@
-# workers.py DIR WORKERS: a loader with that many threads. Each file says at its end where its index is, and the index where a
+# sample_workers.py DIR WORKERS: a loader with that many threads. Each file says at its end where its index is, and the index where a
 # record is; in an order that was drawn, as loaders take them.
 import concurrent.futures, os, random, struct, sys, zlib
 

@@ -1,5 +1,5 @@
-"""images.py make COUNT: as many JPEG files of noise on a gradient, by Pillow, from a seeded sequence.
-images.py load WORKERS: as many threads decode them and scale them down, as a loader of samples does; the sum of each."""
+"""jpeg_images.py make COUNT: as many JPEG files of noise on a gradient, by Pillow, from a seeded sequence.
+jpeg_images.py load WORKERS: as many threads decode them and scale them down, as a loader of samples does; the sum of each."""
 import concurrent.futures
 import os
 import random

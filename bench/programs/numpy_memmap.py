@@ -1,4 +1,4 @@
-"""memmap.py FILE TOUCHES: adds up so many numbers of a file at random places, by numpy.memmap; prints the sum."""
+"""numpy_memmap.py FILE TOUCHES: adds up so many numbers of a file at random places, by numpy.memmap; prints the sum."""
 import sys
 
 import numpy

@@ -1,4 +1,4 @@
-"""gets.py STORE KEYS: gets what an LMDB database has for each of a list of keys; prints a sum over it."""
+"""lmdb_gets.py STORE KEYS: gets what an LMDB database has for each of a list of keys; prints a sum over it."""
 import sys
 import zlib
 
