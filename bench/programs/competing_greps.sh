@@ -1,5 +1,5 @@
 # competing_greps.sh OUT PROGRAMS COMMAND...: runs so many at once, each with the files of a part of its own
-# as further arguments; then prints what each printed, and how it ended.
+# as further arguments; then prints the output and the exit status of each.
 out=$1 programs=$2
 shift 2
 n=0

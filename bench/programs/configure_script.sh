@@ -1,5 +1,5 @@
-# What a script made by autoconf does, on a small scale: looks at the system, compiles little
-# programs, looks at what came out, and fills in templates. Writes into the directory where it runs.
+# A small script like those of autoconf: looks at the system, compiles little
+# programs, looks at their results, and fills in templates. Writes into the directory where it runs.
 #
 #   dash configure UNIX    UNIX/bin has the programs and UNIX/lib their libraries
 set -u

@@ -14,7 +14,7 @@ struct number {
 
 static struct number *roots, *columns, *scratch;
 
-/* Of n numbers that are in `columns`; the result is there, too. */
+/* Transforms the n numbers in `columns`, in place. */
 static void transform(size_t n, double sign) {
     struct number *from = columns, *to = scratch;
     for (size_t half = n / 2, stride = 1; half; half /= 2, stride *= 2) {
@@ -36,7 +36,7 @@ static void transform(size_t n, double sign) {
     if (from != columns) memcpy(columns, from, n * sizeof *from);
 }
 
-/* `width` columns beside each other, of which each has n numbers, `stride` apart. */
+/* Transforms `width` adjacent columns of n numbers each, `stride` apart. */
 static void transform_columns(struct number *a, size_t n, size_t stride, size_t width, double sign) {
     static struct number *block;
     if (!block && !(block = malloc(n * BLOCK * sizeof *block))) exit(2);
@@ -60,13 +60,13 @@ static void transform_all(struct number *a, size_t n, double sign) {
             transform_columns(a + y * n + x, n, n * n, width, sign);
 }
 
-/* Of index i: frequencies of the upper half are negative ones. */
+/* Returns the frequency of index i: the upper half has the negative ones. */
 static double square(size_t i, size_t n) {
     double k = i < n / 2 ? (double)i : (double)i - (double)n;
     return k * k;
 }
 
-/* The state at `step`, as its transform. */
+/* Computes the transform of the state at `step`. */
 static void evolve(const struct number *from, struct number *to, size_t n, long step) {
     double factor = -4 * ALPHA * M_PI * M_PI * step;
     for (size_t z = 0; z < n; z++)

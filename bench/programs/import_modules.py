@@ -1,6 +1,6 @@
-# 300 and more modules of python's own library, all that a program without packages would import
-# for networking, data formats, processes, tests and tools; and a check that they are so many, and
-# from where the interpreter is.
+# 300 and more modules of python's own library, as a program without packages imports them
+# for networking, data formats, processes, tests and tools; and a check of their number and of
+# their place, which is the interpreter's.
 import argparse, ast, asyncio, base64, bdb, bz2, calendar, cmd, code, codecs, colorsys, compileall
 import concurrent.futures.process, concurrent.futures.thread, configparser, contextvars, copy, csv
 import ctypes.util, dataclasses, datetime, dbm.dumb, decimal, difflib, dis, doctest

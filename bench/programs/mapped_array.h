@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* From 0 to 1. */
+/* Returns a random number from 0 to 1. */
 static double random_number(size_t n, size_t given) {
     uint64_t x = (n + given) * 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;

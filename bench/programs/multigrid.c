@@ -16,7 +16,7 @@ struct grid {
     double *r, *u;
 };
 
-/* Of a row: for each x the sums over the four rows beside it, and over the four across. */
+/* Computes the sums of a row: for each x over the four adjacent rows, and over the four diagonal ones. */
 static double *beside, *across;
 
 static size_t before(size_t i, size_t n) { return i ? i - 1 : n - 1; }
@@ -34,7 +34,7 @@ static void add_rows(const double *a, size_t n, size_t z, size_t y) {
     }
 }
 
-/* Of the point x of the row that add_rows was called for. */
+/* Returns the weighted sum at point x of the row that add_rows was called for. */
 static double weighted(const double weight[4], const double *own, size_t n, size_t x) {
     size_t b = before(x, n), a = after(x, n);
     return weight[0] * own[x] + weight[1] * (own[b] + own[a] + beside[x]) +
@@ -75,7 +75,7 @@ static void restrict_to(const struct grid *coarse, const struct grid *fine) {
         }
 }
 
-/* Adds what a coarser grid has, between its points the mean of those around. */
+/* Adds the values of a coarser grid; between its points, the mean of those around. */
 static void interpolate(const struct grid *coarse, const struct grid *fine) {
     size_t n = coarse->n, m = fine->n;
     for (size_t z = 0; z < m; z++)
@@ -95,7 +95,7 @@ static void interpolate(const struct grid *coarse, const struct grid *fine) {
 
 static void clear(double *a, size_t n) { memset(a, 0, n * n * n * sizeof *a); }
 
-/* Once down to the coarsest grid and up again; level 0 is the finest. */
+/* Goes down to the coarsest grid and up again; level 0 is the finest. */
 static void cycle(const struct grid *grids, int levels, const double *v) {
     for (int k = 1; k < levels; k++) restrict_to(&grids[k], &grids[k - 1]);
     for (int k = levels - 1; k > 0; k--) {
@@ -112,7 +112,7 @@ static void cycle(const struct grid *grids, int levels, const double *v) {
     smooth(grids[0].r, grids[0].u, grids[0].n);
 }
 
-/* A few, which come to nothing. */
+/* Places a few charges, whose sum is 0. */
 static double charge(size_t n, size_t given) {
     size_t every = given / 20;
     if (!every || n % every != every / 2) return 0;

@@ -17,7 +17,7 @@ static double now(void) {
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* Of all that `calls` calls read; or exits. */
+/* Returns the sum of all that `calls` calls read; or exits. */
 static uint64_t loop(int fd, off_t size, long calls) {
     static unsigned char buffer[PIECE];
     uint64_t sum = 0;
@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
         perror("pread: cannot use the file");
         return 2;
     }
-    /* What happens once per program or call site is no cost of a call. */
+    /* Work that is done once for a program or call site is no cost of a call. */
     uint64_t sum = loop(fd, st.st_size, calls / 20 + 1);
     double start = now();
     sum += loop(fd, st.st_size, calls);

@@ -16,7 +16,7 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* Of one pass; or exits. */
+/* Returns the sum of one pass; or exits. */
 static uint64_t pass(int fd) {
     static unsigned char buffer[PIECE];
     uint64_t sum = 0;

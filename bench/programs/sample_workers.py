@@ -1,5 +1,5 @@
-# sample_workers.py DIR WORKERS: a loader with that many threads. Each file says at its end where its index is, and the index where a
-# record is; in an order that was drawn, as loaders take them.
+# sample_workers.py DIR WORKERS: a loader with that many threads. The end of each file names the place of its
+# index, and the index that of a record. Files are taken in a random order, as by real loaders.
 import concurrent.futures, os, random, struct, sys, zlib
 
 directory, workers = sys.argv[1], int(sys.argv[2])

@@ -1,10 +1,12 @@
-// What speculating costs, measured from inside under `runahead run --speculate`.
+// Costs of speculation, measured from inside under `runahead run --speculate`. Times are medians in
+// nanoseconds:
 //
-//   speculates checkpoint MEGABYTES PAGES ROUNDS medians in nanoseconds: checkpoint, commit,
-//   rollback speculates loop WHAT nanoseconds a call, not speculative and speculative (natively:
-//   the first) speculates release ROUNDS median nanoseconds from the verdict to the byte in a pipe
-//   speculates many PROCESSES EACH medians in nanoseconds, all open at once: beginning one,
-//   committing one speculates userfaultfd 1 if userfaultfd(2) is there, 0 if it is refused
+//   speculates checkpoint MEGABYTES PAGES ROUNDS   checkpoint, commit, rollback
+//   speculates loop WHAT                           a call, not speculative and speculative
+//                                                  (natively: the first)
+//   speculates release ROUNDS                      from the verdict to the byte in a pipe
+//   speculates many PROCESSES EACH                 beginning and committing one of all open at once
+//   speculates userfaultfd                         1 if userfaultfd(2) is there, 0 if it is refused
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -53,7 +55,7 @@ static void write_to_pages(char *memory, size_t bytes, int pages) {
         memory[random_number() % bytes / PAGE * PAGE]++;
 }
 
-/* Exit status, which bench/src/speculate.rs knows. */
+/* Exit status, which bench/src/measure/speculation_cost.rs knows. */
 enum { CANNOT = 3 };
 
 static void refused(int error) {

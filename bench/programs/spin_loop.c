@@ -31,6 +31,6 @@ int main(int argc, char **argv) {
         perror("spin: cannot write the result");
         return 2;
     }
-    /* Or the steps could be left out. */
+    /* Uses the result: else the compiler could leave the steps out. */
     return x == 0;
 }

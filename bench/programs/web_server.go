@@ -1,4 +1,4 @@
-// A web server that answers with what it is asked for, at the address that it is given.
+// A web server that answers with the path of the request, at the address in its arguments.
 package main
 
 import (
