@@ -50,11 +50,11 @@ fn commands() -> Vec<Command> {
     let alone = "for f in many/* src/d0/*.c; do read -r line < $f; echo \"$line\"; done; exit 5";
     let starts = "for d in 0 1 3; do grep -c needle src/d$d/*.c; done; cat many/* | cksum > $W/sum; \
                   (exit 7); echo status $?; exit 3";
-    let work = programs::program("started_reads", Link::Static);
+    let work = programs::program("announced_reads", Link::Static);
     vec![
         Command { argv: script(alone), program: sh.clone(), execs: false },
         Command { argv: script(starts), program: sh.clone(), execs: true },
-        Command { argv: vec![plain(&work)], program: work, execs: false },
+        Command { argv: vec![plain(&work), "started".into()], program: work, execs: false },
     ]
 }
 

@@ -21,19 +21,6 @@ static long clone3_fork(struct clone_args *args)
 	return syscall(SYS_clone3, args, sizeof *args);
 }
 
-/* Only raw calls are safe where memory and thread pointer are shared. */
-static long raw_read_file(const char *name)
-{
-	char buf[512];
-	long total = 0, n, fd = raw(SYS_open, (long)name, O_RDONLY, 0, 0, 0, 0);
-	if (fd < 0)
-		return fd;
-	while ((n = raw(SYS_read, fd, (long)buf, sizeof buf, 0, 0, 0)) > 0)
-		total += n;
-	raw(SYS_close, fd, 0, 0, 0, 0, 0);
-	return n < 0 ? n : total;
-}
-
 static void handler(int s) {}
 
 CASE(clone3_with_a_pidfd)

@@ -39,19 +39,6 @@ CASE(like_vfork)
 	}
 }
 
-/* A process on the same memory, with the same thread pointer: only raw calls are safe in it. */
-static long raw_read_file(const char *name)
-{
-	char buf[512];
-	long total = 0, n, fd = raw(SYS_open, (long)name, O_RDONLY, 0, 0, 0, 0);
-	if (fd < 0)
-		return fd;
-	while ((n = raw(SYS_read, fd, (long)buf, sizeof buf, 0, 0, 0)) > 0)
-		total += n;
-	raw(SYS_close, fd, 0, 0, 0, 0, 0);
-	return n < 0 ? n : total;
-}
-
 static volatile long totals[2];
 
 static int raw_reader(void *arg)
