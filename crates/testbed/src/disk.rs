@@ -10,12 +10,9 @@ use std::time::Duration;
 
 use crate::loopdev::{self, LoopDevice};
 use crate::model::{Jitter, Service};
-use crate::server::{Config, Export};
+use crate::server::{Config, Export, IMAGE_NAME};
 use crate::storage::Start;
 use crate::{Error, InvalidOption, Kind, Missing, Owned, Step, Storage, mounts, probe};
-
-/// The name of the one file in the FUSE file system below a disk.
-pub(crate) const IMAGE: &str = "disk";
 
 /// A loop device has this many requests in flight at most (its `hw_queue_depth`).
 const LOOP_DEPTH: u32 = 128;
@@ -166,7 +163,7 @@ impl Disk {
 }
 
 fn make_and_mount(storage: &mut Storage, options: &DiskOptions) -> Result<(), Error> {
-    let image = storage.fuse_mount_point().join(IMAGE);
+    let image = storage.fuse_mount_point().join(IMAGE_NAME);
     let attach_failed = |e| Error::system(Step::AttachLoop, &image)(e);
     let file = OpenOptions::new().read(true).write(true).open(&image).map_err(attach_failed)?;
     let device = LoopDevice::attach(&file).map_err(attach_failed)?;

@@ -52,6 +52,7 @@ mod share;
 mod state;
 mod stats;
 mod storage;
+mod storage_kind;
 mod swap;
 pub mod units;
 
@@ -61,5 +62,6 @@ pub use error::{Error, InvalidOption, Missing, Step};
 pub use owned::Owned;
 pub use share::{Share, ShareOptions};
 pub use stats::Stats;
-pub use storage::{Kind, Storage};
+pub use storage::Storage;
+pub use storage_kind::Kind;
 pub use swap::Swap;

@@ -4,41 +4,19 @@
 //! step of it is harmless when there is nothing to undo. So the same function cleans up after a
 //! failed start, a killed server and a killed `up`.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::launch::Starting;
 use crate::process::ProcessId;
 use crate::server::control::{Answer, Ask, ask};
 use crate::server::{Config, Export};
 use crate::state::{Record, StateDir, canonical};
-use crate::{Error, Missing, Stats, Step, loopdev, mounts};
+use crate::{Error, Kind, Missing, Stats, Step, loopdev, mounts};
 
 /// Time that an orphaned server has to notice that its mount is gone before it is killed.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A kind of storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A block device with ext4.
-    Disk,
-    /// A directory passed through.
-    Share,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Disk => "disk",
-            Self::Share => "share",
-        })
-    }
-}
 
 /// Handle of storage of either kind that is up. Dropping it changes nothing.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The FUSE file system under a disk: one directory with one file, [`crate::disk::IMAGE`], for the
+//! The FUSE file system under a disk: one directory with one file, [`IMAGE_NAME`], for the
 //! loop device.
 //!
 //! Invariant: data move when a request arrives (writes) or when it is answered (reads), so a read
@@ -20,6 +20,8 @@ use super::pacer::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
 
+/// Name of the one file in the FUSE file system below a disk.
+pub(crate) const IMAGE_NAME: &str = "disk";
 const IMAGE: INodeNo = INodeNo(2);
 /// Validity of attributes: only the kernel changes them.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -59,7 +61,7 @@ impl DiskFs {
 
 impl Filesystem for DiskFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        super::lift_kernel_limits(config);
+        super::kernel_limits::lift_kernel_limits(config);
         // Without it the loop device's requests would be served one after the other.
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
@@ -67,7 +69,7 @@ impl Filesystem for DiskFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == crate::disk::IMAGE {
+        if parent == INodeNo::ROOT && name == IMAGE_NAME {
             reply.entry(&FOR_EVER, &self.attr(IMAGE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);

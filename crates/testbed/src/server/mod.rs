@@ -18,6 +18,7 @@
 mod backing;
 pub(crate) mod control;
 mod disk;
+mod kernel_limits;
 mod pacer;
 mod share;
 
@@ -28,12 +29,14 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fuser::{Config as FuseConfig, Filesystem, KernelConfig, Session, SessionACL};
+use fuser::{Config as FuseConfig, Filesystem, Session, SessionACL};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Jitter, Model, Service};
 use crate::{Step, mounts, path_bytes};
 use pacer::Pacer;
+
+pub(crate) use disk::IMAGE_NAME;
 
 /// Holds a [`Config`] in JSON for the process that is to be a server.
 pub(crate) const ENVIRONMENT: &str = "RUNAHEAD_TESTBED_SERVE";
@@ -225,11 +228,4 @@ fn greet(hello: &Hello) {
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(null);
     }
-}
-
-/// Asks the kernel, on every connection, for as many requests at once as the model serves.
-fn lift_kernel_limits(config: &mut KernelConfig) {
-    // The only error is a value of zero.
-    let _ = config.set_max_background(u16::MAX);
-    let _ = config.set_congestion_threshold(u16::MAX);
 }

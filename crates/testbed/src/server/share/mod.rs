@@ -102,7 +102,7 @@ impl ShareFs {
 
 impl Filesystem for ShareFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        super::lift_kernel_limits(config);
+        super::kernel_limits::lift_kernel_limits(config);
         let required = InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_PARALLEL_DIROPS
