@@ -21,28 +21,28 @@
 //! cancelled and nothing more comes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use crate::{Follower, Run, What};
+use crate::{Run, What};
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_admission::memory_budget;
 use runahead_admission::slow_devices::Waits;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
-use super::{Followed, History, lock, unchanged_files};
+use super::followed_run::Followed;
+use super::replay_listener::Event;
+use super::session_history::{History, lock};
+use super::unchanged_files;
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
 /// Accesses that a replay may be ahead at first where the record is of another command line. It
 /// grows by one with each access that is found in the record: programs begin much alike.
 const WINDOW_ON_TRIAL: usize = 64;
-/// Accesses that must be found in the record, or by which the position must advance, before the
-/// replay is woken again.
-const STEPS: (u64, usize) = (16, 64);
 /// Accesses that are tried first: so many from the beginning, and as many from all over the record.
 const SAMPLES: usize = 16;
 /// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes
@@ -60,48 +60,6 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_m
 /// another.
 const FIRST_KEY: u64 = 1 << 40;
 const STACK_BYTES: usize = 256 * 1024;
-
-/// Reason for which the replay is woken.
-pub(super) enum Event {
-    /// The command has come forward.
-    Moved,
-    /// A place has been looked up.
-    Looked(u32),
-    /// It was not to be.
-    Refused(u32),
-    /// It is over.
-    GiveUp,
-}
-
-/// Channel to the replay, and its counts.
-pub(super) struct Listener {
-    sender: Sender<Event>,
-    receiver: Mutex<Option<Receiver<Event>>>,
-    /// Accesses that were asked for.
-    pub(super) asked: AtomicU64,
-    /// Files that are other ones now.
-    pub(super) changed: AtomicU64,
-}
-
-impl Listener {
-    pub(super) fn new() -> Self {
-        let (sender, receiver) = channel();
-        let (asked, changed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Listener { sender, receiver: Mutex::new(Some(receiver)), asked, changed }
-    }
-
-    pub(super) fn tell(&self, event: Event) {
-        // The replay's thread may have ended.
-        let _ = self.sender.send(event);
-    }
-}
-
-/// True if the replay must learn that the command, which was at that place, is where `follower`
-/// says.
-pub(super) fn moves_on((place, matched): (usize, u64), follower: &Follower) -> bool {
-    follower.place() / STEPS.1 != place / STEPS.1
-        || follower.matched() / STEPS.0 != matched / STEPS.0
-}
 
 /// Told by the prefetcher.
 struct Ear {
@@ -185,7 +143,7 @@ struct Replay {
 }
 
 /// Starts the thread. Without it nothing is replayed.
-pub(super) fn start(
+fn start(
     history: Arc<History>,
     prefetcher: Arc<Prefetcher>,
     waits: Arc<Waits>,
@@ -207,6 +165,19 @@ pub(super) fn start(
     };
     let thread = std::thread::Builder::new().name("replay".into()).stack_size(STACK_BYTES);
     let _ = thread.spawn(work);
+}
+
+impl History {
+    /// Starts a thread that replays, if there is something to replay. The command must have been
+    /// forked; `block_signals` keeps its signals away from the thread.
+    pub fn start(
+        self: &Arc<Self>,
+        prefetcher: &Arc<Prefetcher>,
+        waits: &Arc<Waits>,
+        block_signals: fn(),
+    ) {
+        start(self.clone(), prefetcher.clone(), waits.clone(), block_signals);
+    }
 }
 
 impl Replay {

@@ -2,14 +2,22 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::Place;
-use runahead_abi::hint_record::Header;
-use runahead_abi::{HintKind, HintState};
+use crate::{Access, Place, RANGE_MAX, Run, What};
+use runahead_abi::agent_config::tell;
+use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
+use runahead_abi::{HintKind, HintState, Identity, Piece, Record};
+use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission::Listener as _;
+use runahead_admission::slow_devices::Waits;
+use runahead_inject::Ended;
+use runahead_prefetch::Prefetcher;
 
-use super::*;
+use super::session_history::{History, lock};
+use super::{Plan, unchanged_files};
 
 fn record(kind: HintKind, flags: u32, path: &[u8], (offset, length): (u64, u64)) -> Record<'_> {
     let header = Header {

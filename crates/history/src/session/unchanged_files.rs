@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::{Attributes, Found};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::file_clock;
 use runahead_admission::mount_table::Mounts;
 
 /// Longest time for examining files when the command has ended: they were just used, and are
@@ -123,6 +123,12 @@ pub(super) fn is_known_absent(path: &Path) -> bool {
 /// A place of `path`, if the way there is in memory.
 fn open_cached(path: &[u8]) -> Result<OwnedFd, Errno> {
     openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED)
+}
+
+/// The clock with which file systems stamp changes, in nanoseconds since 1970.
+fn file_clock() -> i64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 #[cfg(test)]

@@ -1,0 +1,53 @@
+//! Channel to the thread that replays a run, and the counts of the replay.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::Follower;
+
+/// Accesses that must be found in the record, or by which the position must advance, before the
+/// replay is woken again.
+const STEPS: (u64, usize) = (16, 64);
+
+/// Reason for which the replay is woken.
+pub(super) enum Event {
+    /// The command has come forward.
+    Moved,
+    /// A place has been looked up.
+    Looked(u32),
+    /// It was not to be.
+    Refused(u32),
+    /// It is over.
+    GiveUp,
+}
+
+/// Channel to the replay, and its counts.
+pub(super) struct Listener {
+    pub(super) sender: Sender<Event>,
+    pub(super) receiver: Mutex<Option<Receiver<Event>>>,
+    /// Accesses that were asked for.
+    pub(super) asked: AtomicU64,
+    /// Files that are other ones now.
+    pub(super) changed: AtomicU64,
+}
+
+impl Listener {
+    pub(super) fn new() -> Self {
+        let (sender, receiver) = channel();
+        let (asked, changed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Listener { sender, receiver: Mutex::new(Some(receiver)), asked, changed }
+    }
+
+    pub(super) fn tell(&self, event: Event) {
+        // The replay's thread may have ended.
+        let _ = self.sender.send(event);
+    }
+}
+
+/// True if the replay must learn that the command, which was at that place, is where `follower`
+/// says.
+pub(super) fn moves_on((place, matched): (usize, u64), follower: &Follower) -> bool {
+    follower.place() / STEPS.1 != place / STEPS.1
+        || follower.matched() / STEPS.0 != matched / STEPS.0
+}
