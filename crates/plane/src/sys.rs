@@ -155,7 +155,7 @@ macro_rules! call {
 mod process_ids;
 mod program_memory;
 
-pub use process_ids::{getpid, getppid, gettid, groups, users};
+pub use process_ids::{getpid, getppid, gettid, groups, queue_to_self, users};
 pub(crate) use program_memory::remember_process;
 pub use program_memory::{
     GATHER_MAX, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather,
@@ -699,16 +699,6 @@ pub fn cpu_us() -> u64 {
 /// pidfd_send_signal(2) of SIGKILL.
 pub fn kill_by_pidfd(pidfd: Fd) -> Result<u64> {
     call!(nr::PIDFD_SEND_SIGNAL, pidfd, k::SIGKILL, 0, 0)
-}
-
-/// rt_sigqueueinfo(2) to this thread.
-pub fn queue_to_self(signal: u32, value: u64) -> Result<u64> {
-    const SI_QUEUE: i32 = -1;
-    let mut info = [0u64; 16];
-    info[0] = signal.into();
-    info[1] = SI_QUEUE as u32 as u64;
-    info[3] = value;
-    call!(nr::RT_TGSIGQUEUEINFO, getpid(), gettid(), signal, info.as_ptr())
 }
 
 /// Signals that wait for this thread, and for the process (proc_pid_status(5)).

@@ -1,27 +1,29 @@
-//! The host of a session: a command and its descendants, and the account of it all. (What becomes
-//! of their hints: [`runahead_admission`].)
+//! Host of a session: runs a command and its descendants, and accounts for them. Admission of their
+//! hints is in [`runahead_admission`].
 //!
-//! | module | what it does |
+//! | module | what it holds |
 //! |---|---|
-//! | [`session_options`] | how it is to run |
-//! | [`session`] | starts the command with the agent in it, and waits for it |
-//! | `engine` | what it has beside the command: the agent's file, the control socket, the threads |
-//! | [`io_process`] | the process in which all is done that may wait for storage |
-//! | `wait` | how the command ends |
-//! | [`signal_blocking`] | our own wait while a command runs |
-//! | `passing` | passes them on to it |
-//! | [`program_prefetch`] | programs that are about to start, which are brought in |
-//! | [`inherited_descriptors`] | are given up once it runs |
-//! | [`control_socket`] | where programs ask: to join, and to be followed over exec |
-//! | `image` | what a file is that a process is about to execute |
-//! | [`session_context`] | what they share |
-//! | [`joined_processes`] | the processes that have joined, from their first stall to their end |
-//! | [`shadow_sandbox`] | prepares what the kernel will deny a shadow |
-//! | [`try_sandbox`] | what the kernel denies a command whose changes are held apart |
-//! | [`task_limits`] | how many processes and threads there may be |
-//! | [`rlimits`] | under which programs are better left alone |
-//! | [`follow_policy`] | which programs need not be followed |
-//! | [`session_stats`] | says what happened |
+//! | [`session_options`] | options of a session |
+//! | [`session`] | start of the command with the agent in it, and the wait for its end |
+//! | `session_services` | the agent's file, the control socket and the threads of a session |
+//! | [`io_process`] | the process that does all that may wait for storage |
+//! | `command_exit` | the end of the command |
+//! | [`signal_blocking`] | blocking of our own signals while the command runs |
+//! | `signal_forwarding` | forwarding of those signals to the command |
+//! | [`program_prefetch`] | prefetch of programs that are about to start |
+//! | [`inherited_descriptors`] | descriptors that are given up once the command runs |
+//! | `descriptor_store` | descriptors that processes have given the supervisor to keep |
+//! | [`control_socket`] | requests of processes: to join, and to be followed over exec |
+//! | `exec_file` | the file that a process is about to execute |
+//! | [`session_context`] | state that these modules share |
+//! | [`joined_processes`] | joined processes, from their first stall to their end |
+//! | [`shadow_sandbox`] | the sandbox of a shadow |
+//! | [`try_sandbox`] | the sandbox of a try's command |
+//! | [`task_limits`] | the limit of processes and threads |
+//! | [`rlimits`] | resource limits under which a program is left alone |
+//! | `swap_devices` | devices to which memory is swapped out |
+//! | [`follow_policy`] | programs that need not be followed |
+//! | [`session_stats`] | statistics of a session |
 
 mod command_exit;
 pub mod control_socket;
@@ -31,10 +33,8 @@ pub mod follow_policy;
 pub mod inherited_descriptors;
 pub mod io_process;
 pub mod joined_processes;
-
 pub mod program_prefetch;
 pub mod rlimits;
-
 pub mod session;
 pub mod session_context;
 pub mod session_options;
