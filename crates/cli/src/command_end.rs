@@ -34,7 +34,7 @@ pub(crate) fn close_stdio() {
     // A reader of a pipe waits until its last descriptor is closed.
     // SAFETY: nothing that follows uses these descriptors.
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
-    runahead_supervisor::io_process::end();
+    runahead_supervisor::io_process::kill();
 }
 
 /// Returns the command's exit status, or ends this process by the signal that ended the command.

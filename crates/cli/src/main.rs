@@ -22,7 +22,7 @@ use command_end::{RUNAHEAD_FAILED, close_stdio, end_like, launch_status, say};
 use options::{Cli, Destination, Sink, Task};
 use runahead_history::session::{Asked, Learning, Plan};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::{Faults, Keep, Options, SessionError, Without};
+use runahead_supervisor::{Faults, KeptDescriptors, Options, SessionError, Without};
 
 /// Allocator of builds with musl; `Cargo.toml` has the reason.
 #[cfg(target_env = "musl")]
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
         let argument = unsafe { CStr::from_ptr(*argv.add(n)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });
-    runahead_supervisor::signal_blocking::hold();
+    runahead_supervisor::signal_blocking::block();
     match Cli::parse_or_exit(line).task {
         Task::Run(run) => {
             let status = run_command(&run);
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
             exit(status)
         }
         Task::History(history) => {
-            runahead_supervisor::signal_blocking::release();
+            runahead_supervisor::signal_blocking::unblock();
             exit(history_command::run(&history.task))
         }
     }
@@ -77,7 +77,7 @@ fn run_command(run: &options::Run) -> i32 {
     let plan = Plan::new(&asked, &command, |line| say!("{line}"));
     // With statistics or a record, a failure to write them is reported on stderr.
     let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.complains());
-    let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
+    let keep = if speaks { KeptDescriptors::Stderr } else { KeptDescriptors::Nothing };
     let mut without = Without::default();
     run.without.iter().for_each(|name| _ = without.switch_off(name));
     let faults = Faults { plant_rubbish: run.plants("rubbish"), without, ..Faults::default() };
@@ -86,8 +86,8 @@ fn run_command(run: &options::Run) -> i32 {
     let also = file.map(AsRawFd::as_raw_fd);
     let options = Options {
         require: run.require,
-        keep,
-        also,
+        kept_descriptors: keep,
+        also_kept_fd: also,
         faults,
         speculate: run.speculate,
         history: plan,
@@ -135,7 +135,7 @@ fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
             &runahead_supervisor::Stats::of_native(why),
         );
     }
-    runahead_supervisor::signal_blocking::release();
+    runahead_supervisor::signal_blocking::unblock();
     let error = runahead_inject::exec_instead(command);
     say!("{error}");
     launch_status(&error)

@@ -13,8 +13,8 @@ use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
 use runahead_changeset::{Change, ChangeKind, Store, Try, diff, store};
 use runahead_inject::Command;
-use runahead_supervisor::try_sandbox::{self, Allowed, Confinement};
-use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
+use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
+use runahead_supervisor::{Ended, KeptDescriptors, Options, SessionError, TryIsolation};
 use serde_json::json;
 
 use crate::command_end::{RUNAHEAD_FAILED, end_like, launch_status, say};
@@ -29,7 +29,7 @@ const INSIDE: &str = "RUNAHEAD_TRY";
 
 /// Opens the store that the options name.
 fn store(arguments: &options::Try) -> Result<Store, Failure> {
-    match (try_sandbox::around(), &arguments.state) {
+    match (try_sandbox::enclosing_try(), &arguments.state) {
         (None, state) => Ok(Store::new(state.as_deref())?),
         (Some(_), Some(_)) => Err(Failure::StateInside),
         (Some(held), None) => Ok(Store::nested_in(&held)?),
@@ -41,7 +41,7 @@ pub fn execute_task(arguments: &options::Try) -> i32 {
     let opened = store(arguments);
     match (&arguments.task, opened) {
         (Some(task), Ok(store)) => {
-            runahead_supervisor::signal_blocking::release();
+            runahead_supervisor::signal_blocking::unblock();
             decide(&store, arguments, task).unwrap_or_else(|error| {
                 say!("{error}");
                 FAILED
@@ -83,7 +83,7 @@ enum Failure {
 
 fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
     let run = &arguments.run;
-    let around = try_sandbox::around();
+    let around = try_sandbox::enclosing_try();
     if let (Some(name), None) = (std::env::var_os(INSIDE), &around) {
         return Err(Failure::NoAgent(name.to_string_lossy().into_owned()));
     }
@@ -109,10 +109,10 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
             return Err(error);
         }
     };
-    for missing in &held_apart.confinement.missing {
+    for missing in &held_apart.confinement.not_denied {
         say!("{missing}");
     }
-    tried.meta.unprotected.clone_from(&held_apart.confinement.missing);
+    tried.meta.unprotected.clone_from(&held_apart.confinement.not_denied);
     tried.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
     let ended = execute(run, &tried, held_apart, lock.as_ref());
     if run.inside.is_some() {
@@ -207,7 +207,7 @@ fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, F
     let program = std::env::current_exe().map_err(Failure::Inside)?;
     let mut command = std::process::Command::new(program);
     command.arg("try").args(["--inside", &tried.meta.id]).args(["--network", &tried.meta.network]);
-    if let (Some(state), None) = (tried.directory().parent(), try_sandbox::around()) {
+    if let (Some(state), None) = (tried.directory().parent(), try_sandbox::enclosing_try()) {
         command.arg("--state").arg(state);
     }
     if unprotected {
@@ -219,11 +219,11 @@ fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, F
 }
 
 /// Builds the configuration of the agents and the kernel's restrictions.
-fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
+fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Failure> {
     let refused = run.network == Network::Refuse;
     if inside {
-        let confinement = Confinement::inside(&tried.overlay_directory(), !refused)?;
-        return Ok(HeldApart { overlay: Overlay::NONE, confinement });
+        let confinement = Confinement::nested(&tried.overlay_directory(), !refused)?;
+        return Ok(TryIsolation { overlay: Overlay::NONE, confinement });
     }
     let mut token = [0u8; 8];
     let random = std::fs::File::open("/dev/urandom");
@@ -242,15 +242,15 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure
     if run.plants("writes") {
         flags |= flag::PLANT_WRITES;
     }
-    let allowed = Allowed { network: !refused, unprotected: run.unprotected };
+    let allowed = TryPermissions { network: !refused, unprotected: run.unprotected };
     let confinement = match run.plants("unconfined") {
-        true => Confinement::none(),
+        true => Confinement::unconfined(),
         false => Confinement::new(&tried.overlay_directory(), token, allowed)?,
     };
-    let rights = confinement.rights;
+    let rights = confinement.nested_rights;
     let overlay =
         Overlay { flags, token, rights, directory_len: bytes.len() as u64, directory: held };
-    Ok(HeldApart { overlay, confinement })
+    Ok(TryIsolation { overlay, confinement })
 }
 
 /// Runs the command to its end. The error is an exit status of `runahead` if the command does not
@@ -258,21 +258,27 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure
 fn execute(
     run: &TryRun,
     tried: &Try,
-    held_apart: HeldApart,
+    held_apart: TryIsolation,
     lock: Option<&TryLock>,
 ) -> Result<Ended, i32> {
     let Some((program, args)) = run.command.split_first() else { return Err(2) };
     let command = Command { program: program.clone(), args: args.to_vec() };
     // SAFETY: there is one thread.
     unsafe { std::env::set_var(INSIDE, &tried.meta.id) };
-    let keep = if run.commit_if.is_some() { Keep::All } else { Keep::Stderr };
+    let keep = if run.commit_if.is_some() { KeptDescriptors::All } else { KeptDescriptors::Stderr };
     let held_apart = Arc::new(held_apart);
     let also = lock.map(|lock| lock.as_fd().as_raw_fd());
     // The session closes all other descriptors. Dropping these would close unrelated ones that
     // reuse their numbers.
     std::mem::forget(held_apart.clone());
     let held_apart = Some(held_apart);
-    let options = Options { require: true, keep, also, held_apart, ..Options::default() };
+    let options = Options {
+        require: true,
+        kept_descriptors: keep,
+        also_kept_fd: also,
+        isolation: held_apart,
+        ..Options::default()
+    };
     let outcome = runahead_supervisor::run(&command, &options, |_| {});
     // SAFETY: nothing else reads the environment: the threads that are left are the session's,
     // which read and count.

@@ -10,37 +10,37 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{self, PidfdFlags, pidfd_open};
 
-use crate::signal_forwarding::Passing;
+use crate::signal_forwarding::SignalForwarder;
 
 /// Interval at which orphans are collected.
-const ORPHANS: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+const ORPHAN_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Interval at which signals are polled where they cannot be waited for.
-const SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const SIGNAL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Returns true if the command has ended. It can still be waited for.
 pub(crate) fn has_ended(command: Pid) -> bool {
-    look_at(libc::P_PID, command).is_some()
+    peek_exited(libc::P_PID, command).is_some()
 }
 
 /// Waits for the command, and for it alone: a wait for any child would take away what the threads
 /// of the control socket, who trace the command when it execs, are waiting for.
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;
-    let passing = Passing::to(command);
+    let passing = SignalForwarder::new(command);
     let number = process::Pid::from_raw(command.as_raw());
     if let Some(Ok(ends)) = number.map(|number| pidfd_open(number, PidfdFlags::empty())) {
-        let bell = passing.bell();
+        let bell = passing.signal_fd();
         let fds = [Some(ends.as_fd()), bell];
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds: Vec<_> = fds.into_iter().flatten().map(readable).collect();
         loop {
             let patience = match bell {
-                None => Some(&SIGNALS),
-                Some(_) if orphans => Some(&ORPHANS),
+                None => Some(&SIGNAL_INTERVAL),
+                Some(_) if orphans => Some(&ORPHAN_INTERVAL),
                 Some(_) => None,
             };
             let polled = poll(&mut fds, patience);
-            passing.pass();
+            passing.forward_pending();
             match polled {
                 Ok(0) if orphans => collect_orphans(command),
                 Ok(_) if !fds[0].revents().is_empty() => break,
@@ -57,13 +57,13 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
             _ => {}
         }
     };
-    passing.end();
+    passing.finish();
     ended
 }
 
 /// Collects children whose parents have ended, if this is the first process of a container.
 fn collect_orphans(command: Pid) {
-    while let Some(orphan) = look_at(libc::P_ALL, Pid::from_raw(0)) {
+    while let Some(orphan) = peek_exited(libc::P_ALL, Pid::from_raw(0)) {
         if orphan == command || wait(orphan, libc::__WALL).is_err() {
             return;
         }
@@ -71,7 +71,7 @@ fn collect_orphans(command: Pid) {
 }
 
 /// Finds an ended child without collecting it (waitid(2), `WNOWAIT`).
-fn look_at(which: libc::idtype_t, child: Pid) -> Option<Pid> {
+fn peek_exited(which: libc::idtype_t, child: Pid) -> Option<Pid> {
     let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: zero is valid for a siginfo_t, and stands for no child.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

@@ -39,9 +39,9 @@ use rustix::net::{
 use rustix::process::{Pid, geteuid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::descriptor_store::Kept;
-use crate::exec_file::Image;
-use crate::joined_processes::{self, Members};
+use crate::descriptor_store::DescriptorStore;
+use crate::exec_file::ExecFile;
+use crate::joined_processes::{self, JoinedProcesses};
 use crate::{rlimits, signal_blocking};
 
 /// Threads that serve at most.
@@ -49,21 +49,21 @@ const SERVERS_MAX: usize = 64;
 /// Connections that may wait.
 const BACKLOG: i32 = 128;
 /// Longest time between a client's connection and its request.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Longest time between an answer and the client's next request; the client may have to look for a
 /// file.
-const MORE_PATIENCE: Duration = Duration::from_secs(2);
+const NEXT_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 128 * 1024;
 
 /// Control socket of a session, with its threads.
 pub struct ControlSocket {
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
-    members: Arc<Members>,
+    joined: Arc<JoinedProcesses>,
     file: OwnedFd,
     layout: Layout,
     degraded: Arc<Reasons>,
-    kept: Kept,
+    descriptors: DescriptorStore,
     servers: AtomicUsize,
     busy: AtomicUsize,
     /// Table of the session's predictions, from the first process that speculates on.
@@ -74,7 +74,7 @@ pub struct ControlSocket {
 
 /// Makes a random address in the abstract name space, which needs no file system and ends with its
 /// owner. Another process cannot guess it, and so cannot take it first.
-pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
+pub fn new_address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
     let mut name = [0u8; runahead_abi::agent_config::SOCKET_BYTES];
     let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
     let text =
@@ -85,7 +85,7 @@ pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
 }
 
 /// Makes the secret that only programs of the session have.
-pub fn token() -> Result<[u8; TOKEN_BYTES], Errno> {
+pub fn new_token() -> Result<[u8; TOKEN_BYTES], Errno> {
     let mut token = [0; TOKEN_BYTES];
     match getrandom(&mut token, GetRandomFlags::empty())? {
         TOKEN_BYTES => Ok(token),
@@ -99,7 +99,7 @@ pub fn address_len(address: &[u8]) -> usize {
 }
 
 /// A socket that waits at `address`.
-pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn open_listener(address: &[u8]) -> Result<OwnedFd, Errno> {
     let name = SocketAddrUnix::new_abstract_name(&address[1..address_len(address)])?;
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let listener = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -113,7 +113,7 @@ impl ControlSocket {
     /// holds the agent.
     pub fn new(
         (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
-        members: Arc<Members>,
+        joined: Arc<JoinedProcesses>,
         file: OwnedFd,
         layout: Layout,
         degraded: Arc<Reasons>,
@@ -121,33 +121,33 @@ impl ControlSocket {
         let socket = Arc::new(ControlSocket {
             listener,
             token,
-            members,
+            joined,
             file,
             layout,
             degraded,
-            kept: Kept::default(),
+            descriptors: DescriptorStore::default(),
             servers: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             speculations: OnceLock::new(),
             followed: AtomicUsize::new(0),
         });
-        socket.keep_one_free();
+        socket.ensure_free_server();
         socket
     }
 
     /// Makes sure that a thread waits for the next client. Returns false if there can be none.
-    fn keep_one_free(self: &Arc<Self>) -> bool {
+    fn ensure_free_server(self: &Arc<Self>) -> bool {
         let servers = self.servers.load(SeqCst);
         if servers > self.busy.load(SeqCst) {
             return true;
         }
-        if servers >= SERVERS_MAX || servers > 0 && !self.members.has_room_for_a_thread() {
+        if servers >= SERVERS_MAX || servers > 0 && !self.joined.has_room_for_a_thread() {
             return false;
         }
         self.servers.fetch_add(1, SeqCst);
         let socket = self.clone();
         let thread = std::thread::Builder::new().name("socket".into()).stack_size(STACK_BYTES);
-        if thread.spawn(move || socket.work()).is_err() {
+        if thread.spawn(move || socket.accept_loop()).is_err() {
             self.degraded.count("no thread could be started to serve programs");
             if self.servers.fetch_sub(1, SeqCst) == 1 {
                 // Without a thread to accept it a client would wait forever: refuse it.
@@ -163,13 +163,13 @@ impl ControlSocket {
         let _ = shutdown(&self.listener, Shutdown::Both);
     }
 
-    fn work(self: Arc<Self>) {
+    fn accept_loop(self: Arc<Self>) {
         signal_blocking::block_all();
         loop {
             match accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(client) => {
                     self.busy.fetch_add(1, SeqCst);
-                    let is_last = !self.keep_one_free();
+                    let is_last = !self.ensure_free_server();
                     // Who is served badly goes on without us.
                     let _ = self.serve(&client, is_last);
                     self.busy.fetch_sub(1, SeqCst);
@@ -192,64 +192,66 @@ impl ControlSocket {
             return Err(Errno::PERM);
         }
         let process = Pid::from_raw(peer.pid());
-        let request = self.request(client, PATIENCE)?;
-        match request.what {
+        let request = self.read_request(client, REQUEST_TIMEOUT)?;
+        match request.kind {
             STOP => {
-                self.members.stop();
-                answer(client, Some(self.file.as_fd()))
+                self.joined.stop();
+                send_answer(client, Some(self.file.as_fd()))
             }
-            JOIN | EXEC | EXEC_WAITS if self.members.is_stopped() => answer(client, None),
+            JOIN | EXEC | EXEC_WAITS if self.joined.is_stopped() => send_answer(client, None),
             JOIN => {
-                let joined = process.ok_or(Errno::INVAL).and_then(|pid| self.members.join(pid));
+                let joined = process.ok_or(Errno::INVAL).and_then(|pid| self.joined.join(pid));
                 if let Err(errno) = &joined {
                     self.degraded.count(format!("a process could not join ({errno})"));
                 }
-                answer(client, joined.as_ref().ok().map(AsFd::as_fd))
+                send_answer(client, joined.as_ref().ok().map(AsFd::as_fd))
             }
             EXEC | EXEC_WAITS if is_last => {
                 self.degraded.count("a program ran natively: no thread was left to follow it");
-                answer(client, None)
+                send_answer(client, None)
             }
             EXEC | EXEC_WAITS => match process {
-                Some(pid) => self.follow_if_ours(client, pid, request),
+                Some(pid) => self.follow_exec(client, pid, request),
                 None => {
                     self.degraded.count("a program ran natively: its process has no number here");
-                    answer(client, None)
+                    send_answer(client, None)
                 }
             },
             LET_GO => {
-                self.members.let_go(joined_processes::LET_GO);
-                answer(client, Some(self.file.as_fd()))
+                self.joined.let_go(joined_processes::LET_GO_TIMEOUT);
+                send_answer(client, Some(self.file.as_fd()))
             }
             KEEP => {
                 let file = request.place.ok_or(Errno::INVAL);
                 let pid = process.ok_or(Errno::INVAL);
-                let kept = file.and_then(|file| self.kept.keep(pid?, file));
-                answer(client, kept.is_ok().then(|| self.file.as_fd()))
+                let kept = file.and_then(|file| self.descriptors.store(pid?, file));
+                send_answer(client, kept.is_ok().then(|| self.file.as_fd()))
             }
             LEND => {
-                let kept = process.and_then(|pid| self.kept.of(pid));
-                answer(client, kept.as_ref().map(|file| file.as_fd()))
+                let kept = process.and_then(|pid| self.descriptors.get(pid));
+                send_answer(client, kept.as_ref().map(|file| file.as_fd()))
             }
             FORGET => {
-                process.into_iter().for_each(|pid| self.kept.forget(pid));
-                answer(client, Some(self.file.as_fd()))
+                process.into_iter().for_each(|pid| self.descriptors.remove(pid));
+                send_answer(client, Some(self.file.as_fd()))
             }
             RULES => {
                 self.degraded.count(UNDER_OTHER_RULES);
                 Ok(())
             }
-            SPECULATES => answer(client, self.speculations().map(|table| table.file.as_fd())),
-            _ => answer(client, None),
+            SPECULATES => {
+                send_answer(client, self.speculation_table().map(|table| table.file.as_fd()))
+            }
+            _ => send_answer(client, None),
         }
     }
 
     /// Counts of predictions, if any were made.
-    pub(crate) fn speculated(&self) -> Option<Counts> {
+    pub(crate) fn speculation_counts(&self) -> Option<Counts> {
         self.speculations.get().map(|shared| shared.table.counts())
     }
 
-    fn speculations(&self) -> Option<&Speculations> {
+    fn speculation_table(&self) -> Option<&Speculations> {
         if let Some(table) = self.speculations.get() {
             return Some(table);
         }
@@ -262,7 +264,7 @@ impl ControlSocket {
         }
     }
 
-    fn request(&self, client: &OwnedFd, patience: Duration) -> Result<Request, Errno> {
+    fn read_request(&self, client: &OwnedFd, patience: Duration) -> Result<Request, Errno> {
         set_socket_timeout(client, Timeout::Recv, Some(patience))?;
         let mut bytes = [0u8; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
         let (got, place) = receive(client, &mut bytes)?;
@@ -273,51 +275,51 @@ impl ControlSocket {
         };
         let (what, strictly) = (what & !STRICTLY, what & STRICTLY != 0);
         let called = called.try_into().ok().map(ProgramKey::from_bytes);
-        Ok(Request { what, strictly, place, called })
+        Ok(Request { kind: what, strictly, place, called })
     }
 
     /// Follows a chain of interpreters; each exec has to be waited for.
-    fn follow_if_ours(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
+    fn follow_exec(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
-            let Request { what: what @ (EXEC | EXEC_WAITS), place: Some(place), called, strictly } =
+            let Request { kind: what @ (EXEC | EXEC_WAITS), place: Some(place), called, strictly } =
                 asked
             else {
                 break;
             };
             let place = Arc::new(place);
-            match self.members.beside().look(&place, pid, what == EXEC_WAITS) {
-                Image::Ours => {
-                    self.members.executes(pid, &place, called);
+            match self.joined.io_process().examine_exec_file(&place, pid, what == EXEC_WAITS) {
+                ExecFile::Supported => {
+                    self.joined.note_exec(pid, &place, called);
                     drop(place);
                     return self.follow(client, pid, strictly);
                 }
-                Image::Cold => {
-                    say(client, &[COLD])?;
-                    self.members.bring_in(&place, pid);
+                ExecFile::NotCached => {
+                    send_bytes(client, &[COLD])?;
+                    self.joined.prefetch_program(&place, pid);
                 }
-                Image::Script(name) => say(client, &[&[SCRIPT], &name[..]].concat())?,
-                Image::Other => break,
+                ExecFile::Script(name) => send_bytes(client, &[&[SCRIPT], &name[..]].concat())?,
+                ExecFile::Other => break,
             }
             drop(place);
-            asked = self.request(client, MORE_PATIENCE)?;
+            asked = self.read_request(client, NEXT_REQUEST_TIMEOUT)?;
         }
-        answer(client, None)
+        send_answer(client, None)
     }
 
     fn follow(&self, client: &OwnedFd, pid: Pid, strictly: bool) -> Result<(), Errno> {
-        if let Some(why) = rlimits::too_narrow(Some(pid)) {
+        if let Some(why) = rlimits::reason_to_run_natively(Some(pid)) {
             self.degraded.count(format!("a program ran natively: {why}"));
-            return answer(client, None);
+            return send_answer(client, None);
         }
         let follower = match Follower::new(nix::unistd::Pid::from_raw(pid.as_raw_pid()), strictly) {
             Ok(follower) => follower,
             Err(errno) => {
                 self.degraded.count(format!("a program ran natively: no tracing here ({errno})"));
-                return answer(client, None);
+                return send_answer(client, None);
             }
         };
-        if let Err(errno) = answer(client, Some(self.file.as_fd())) {
+        if let Err(errno) = send_answer(client, Some(self.file.as_fd())) {
             follower.release();
             return Err(errno);
         }
@@ -330,7 +332,7 @@ impl ControlSocket {
         match follower.follow(self.layout, number) {
             Followed::Inserted => {
                 self.followed.fetch_add(1, Relaxed);
-                self.members.started_program();
+                self.joined.count_program();
             }
             Followed::Native(why) => {
                 self.degraded.count(format!("a program ran natively: {why}"));
@@ -343,7 +345,7 @@ impl ControlSocket {
 
 /// Request of a client.
 struct Request {
-    what: u8,
+    kind: u8,
     /// True if the request carries [`STRICTLY`].
     strictly: bool,
     /// The descriptor beside it.
@@ -370,11 +372,11 @@ fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>
 }
 
 /// Sends bytes.
-fn say(client: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+fn send_bytes(client: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     send(client, bytes, SendFlags::NOSIGNAL).map(drop)
 }
 
-fn answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+fn send_answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let byte = [if file.is_some() { YES } else { NO }];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -11,42 +11,42 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Most descriptors that are kept. A process beyond that goes on without.
-const KEPT_MAX: usize = 256;
+const STORED_MAX: usize = 256;
 
 /// Descriptors that are kept, by process.
 #[derive(Default)]
-pub struct Kept(Mutex<HashMap<Pid, One>>);
+pub struct DescriptorStore(Mutex<HashMap<Pid, StoredDescriptor>>);
 
-struct One {
+struct StoredDescriptor {
     /// Descriptor of the process itself, for pidfd_open(2).
     pidfd: OwnedFd,
     file: Arc<OwnedFd>,
 }
 
-impl Kept {
+impl DescriptorStore {
     /// Keeps the descriptor for this process. Those of processes that have ended are closed.
-    pub fn keep(&self, pid: Pid, file: OwnedFd) -> Result<(), Errno> {
+    pub fn store(&self, pid: Pid, file: OwnedFd) -> Result<(), Errno> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let mut kept = self.list();
+        let mut kept = self.locked();
         kept.retain(|_, one| !has_ended(&one.pidfd));
-        if kept.len() >= KEPT_MAX {
+        if kept.len() >= STORED_MAX {
             return Err(Errno::MFILE);
         }
-        kept.insert(pid, One { pidfd, file: Arc::new(file) });
+        kept.insert(pid, StoredDescriptor { pidfd, file: Arc::new(file) });
         Ok(())
     }
 
     /// The descriptor that is kept for this process.
-    pub fn of(&self, pid: Pid) -> Option<Arc<OwnedFd>> {
-        self.list().get(&pid).filter(|one| !has_ended(&one.pidfd)).map(|one| one.file.clone())
+    pub fn get(&self, pid: Pid) -> Option<Arc<OwnedFd>> {
+        self.locked().get(&pid).filter(|one| !has_ended(&one.pidfd)).map(|one| one.file.clone())
     }
 
     /// Closes it.
-    pub fn forget(&self, pid: Pid) {
-        self.list().remove(&pid);
+    pub fn remove(&self, pid: Pid) {
+        self.locked().remove(&pid);
     }
 
-    fn list(&self) -> MutexGuard<'_, HashMap<Pid, One>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<Pid, StoredDescriptor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn what_is_kept_ends_with_its_process() {
-        let kept = Kept::default();
+        let kept = DescriptorStore::default();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
         let pid = Pid::from_child(&child);
         let (end, ours) = std::io::pipe().expect("there are descriptors");
-        kept.keep(pid, ours.into()).expect("it is there");
-        assert!(kept.of(pid).is_some());
+        kept.store(pid, ours.into()).expect("it is there");
+        assert!(kept.get(pid).is_some());
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
-        assert!(kept.of(pid).is_none());
-        assert_eq!(kept.keep(pid, end.into()), Err(Errno::SRCH));
+        assert!(kept.get(pid).is_none());
+        assert_eq!(kept.store(pid, end.into()), Err(Errno::SRCH));
     }
 }

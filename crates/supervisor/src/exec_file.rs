@@ -19,34 +19,34 @@ use crate::shadow_sandbox::CACHESTAT;
 
 /// Kind of file that exec would run.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Image {
+pub enum ExecFile {
     /// A program that the agent is made for.
-    Ours,
+    Supported,
     /// A script, with the name of its interpreter.
     Script(Vec<u8>),
     /// Anything else.
     Other,
     /// The file cannot be examined without a wait.
-    Cold,
+    NotCached,
 }
 
 /// Looks at the file at `place` for `process`; waits for it only if `patient`.
-pub fn look(place: &OwnedFd, process: Pid, patient: bool) -> Image {
-    examine(place, process, patient).unwrap_or(Image::Other)
+pub fn examine(place: &OwnedFd, process: Pid, patient: bool) -> ExecFile {
+    try_examine(place, process, patient).unwrap_or(ExecFile::Other)
 }
 
-fn examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<Image> {
+fn try_examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<ExecFile> {
     const BY_ANYBODY: u32 = 0o004;
     let name = format!("/proc/self/fd/{}", place.as_raw_fd());
     // Nothing but a regular file is opened: others react to that.
     let it = std::fs::metadata(&name)?;
     if !it.is_file() || it.mode() & BY_ANYBODY == 0 && !Watch::new(process)?.compare()? {
-        return Ok(Image::Other);
+        return Ok(ExecFile::Other);
     }
     let flags = (OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(name)?;
     if !patient && is_cold(&file) {
-        return Ok(Image::Cold);
+        return Ok(ExecFile::NotCached);
     }
     // One byte of an answer says that it is a script.
     let mut head = [0; ANSWER_BYTES - 1];
@@ -73,15 +73,15 @@ fn cached_pages(file: &File) -> Option<u64> {
     (got == 0).then_some(out[0])
 }
 
-fn parse(head: &[u8]) -> Image {
+fn parse(head: &[u8]) -> ExecFile {
     // ELF, 64 bits, little-endian; machine at 18 (elf(5)).
     const EM_X86_64: u8 = 62;
     if let Some(line) = head.strip_prefix(b"#!") {
-        return interpreter(line).map_or(Image::Other, |name| Image::Script(name.to_owned()));
+        return interpreter(line).map_or(ExecFile::Other, |name| ExecFile::Script(name.to_owned()));
     }
     match head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[EM_X86_64, 0]) {
-        true => Image::Ours,
-        false => Image::Other,
+        true => ExecFile::Supported,
+        false => ExecFile::Other,
     }
 }
 
@@ -99,21 +99,21 @@ mod tests {
 
     #[test]
     fn interpreters_are_named_as_the_kernel_reads_them() {
-        let script = |name: &[u8]| Image::Script(name.to_owned());
+        let script = |name: &[u8]| ExecFile::Script(name.to_owned());
         assert_eq!(parse(b"#!/bin/sh\n"), script(b"/bin/sh"));
         assert_eq!(parse(b"#! \t/bin/sh -e\n"), script(b"/bin/sh"));
         assert_eq!(parse(b"#!relative/one\0"), script(b"relative/one"));
         for none in [&b"#!"[..], b"#!\n", b"#!  \n", b"#!/cut/off", b"", b"#", b"text\n"] {
-            assert_eq!(parse(none), Image::Other, "{none:?}");
+            assert_eq!(parse(none), ExecFile::Other, "{none:?}");
         }
     }
 
     #[test]
     fn programs_for_this_processor_are_ours() {
         let mut head = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
-        assert_eq!(parse(&head), Image::Ours);
-        assert_eq!(parse(&head[..19]), Image::Other);
+        assert_eq!(parse(&head), ExecFile::Supported);
+        assert_eq!(parse(&head[..19]), ExecFile::Other);
         head[18] = 3;
-        assert_eq!(parse(&head), Image::Other);
+        assert_eq!(parse(&head), ExecFile::Other);
     }
 }

@@ -30,44 +30,51 @@ use rustix::process::{Pid, test_kill_process};
 
 /// Starts of a program that must have been followed for nothing, each within [`RECENT`] of the one
 /// before.
-const OFTEN: u32 = 3;
+const USELESS_STARTS_MIN: u32 = 3;
 /// Age after which evidence no longer counts. Longer than any spell, or no second spell would
 /// follow.
 const RECENT: Duration = Duration::from_secs(2);
 /// Shortest and longest spell for which a program is not followed. A spell doubles with each start
 /// that is followed in vain in between.
-const SPELL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+const SKIP_TIME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 /// A process alive for this long is long-running, and may stall yet.
-const BRIEF: Duration = Duration::from_millis(100);
+const LONG_LIVED_AFTER: Duration = Duration::from_millis(100);
 /// Processor time of following a start and of its joining (docs/decisions, 28).
-const COST: Duration = Duration::from_micros(2_500);
+const FOLLOW_COST: Duration = Duration::from_micros(2_500);
 /// A start that waits so many times longer than that may gain when it is run again.
-const LONG: u32 = 8;
+const LONG_WAIT_FACTOR: u32 = 8;
 /// Starts of a program of which it is not known yet whether they last.
-const OPEN_MAX: usize = 32;
+const UNJUDGED_MAX: usize = 32;
 /// Programs that are remembered at most.
 const PROGRAMS_MAX: usize = 1024;
 
 /// Evidence about one program.
-struct Known {
+struct ProgramState {
     /// It executes others, of which nothing is known when it starts.
     starts_others: bool,
     /// Starts that were followed for nothing, with none in between that was worth it, nor a longer
     /// pause than [`RECENT`].
-    idle: u32,
+    useless_starts: u32,
     /// Processes that have neither joined nor been judged yet.
-    open: Vec<(Pid, Instant)>,
+    unjudged: Vec<(Pid, Instant)>,
     /// Processes that have joined, and not ended.
     joined: u32,
     newest: Option<Instant>,
     /// Length of the next spell.
-    spell: Duration,
+    skip_time: Duration,
 }
 
-impl Known {
+impl ProgramState {
     fn new() -> Self {
-        let (open, spell) = (Vec::new(), SPELL.0);
-        Known { starts_others: false, idle: 0, open, joined: 0, newest: None, spell }
+        let (open, spell) = (Vec::new(), SKIP_TIME.0);
+        ProgramState {
+            starts_others: false,
+            useless_starts: 0,
+            unjudged: open,
+            joined: 0,
+            newest: None,
+            skip_time: spell,
+        }
     }
 
     fn is_recent(&self, now: Instant) -> bool {
@@ -75,41 +82,45 @@ impl Known {
     }
 
     /// `process` turns itself into it: for how long others that do need not be followed.
-    fn starts(&mut self, process: Pid, now: Instant) -> Option<Duration> {
+    fn count_start(&mut self, process: Pid, now: Instant) -> Option<Duration> {
         let mut worth = !self.is_recent(now);
         self.newest = Some(now);
         let mut idle = 0;
-        self.open.retain(|&(one, since)| {
+        self.unjudged.retain(|&(one, since)| {
             let is_over = one == process || test_kill_process(one) == Err(Errno::SRCH);
-            let lasts = !is_over && now.duration_since(since) > BRIEF;
+            let lasts = !is_over && now.duration_since(since) > LONG_LIVED_AFTER;
             idle += u32::from(is_over);
             worth |= lasts;
             !is_over && !lasts
         });
-        if self.open.len() < OPEN_MAX {
-            self.open.push((process, now));
+        if self.unjudged.len() < UNJUDGED_MAX {
+            self.unjudged.push((process, now));
         }
         self.judge(worth, idle);
-        if self.idle < OFTEN || self.joined > 0 {
+        if self.useless_starts < USELESS_STARTS_MIN || self.joined > 0 {
             return None;
         }
-        let spell = self.spell;
-        self.spell = SPELL.1.min(2 * spell);
+        let spell = self.skip_time;
+        self.skip_time = SKIP_TIME.1.min(2 * spell);
         Some(spell)
     }
 
     /// Starts have ended: some that were worth it, or so many that were not.
     fn judge(&mut self, worth: bool, idle: u32) {
-        self.idle = self.idle.saturating_add(idle);
+        self.useless_starts = self.useless_starts.saturating_add(idle);
         if worth {
-            (self.idle, self.spell) = (0, SPELL.0);
+            (self.useless_starts, self.skip_time) = (0, SKIP_TIME.0);
         }
     }
 }
 
 /// True if following a process was worth while: it has joined, ended, and `waited` for so long,
 /// where a request takes `service`.
-pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Duration>) -> bool {
+pub(crate) fn was_worth_following(
+    control: &Control,
+    waited: Duration,
+    service: Option<Duration>,
+) -> bool {
     let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
     // Whatever the process says.
     let used = control.hints_used.load(Relaxed).min(u32::MAX.into());
@@ -117,63 +128,70 @@ pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Dura
     let own = [&control.own_requests, &control.own_reads].map(|own| own.load(Relaxed).min(1024));
     let spared = part(used - data, own[0]) + part(data, own[1]);
     let gained = service.unwrap_or_default().saturating_mul(spared as u32);
-    gained >= COST || waited >= LONG * COST
+    gained >= FOLLOW_COST || waited >= LONG_WAIT_FACTOR * FOLLOW_COST
 }
 
 /// Evidence about all programs of the session.
-pub struct Unwatched {
+pub struct FollowPolicy {
     waits: Arc<Waits>,
     /// `None`: everything is followed.
-    known: Option<Mutex<HashMap<ProgramKey, Known>>>,
+    programs: Option<Mutex<HashMap<ProgramKey, ProgramState>>>,
 }
 
-impl Unwatched {
+impl FollowPolicy {
     /// Starts without evidence; with `follow_all` every program is followed for good.
     pub fn new(waits: Arc<Waits>, follow_all: bool) -> Self {
-        Unwatched { waits, known: (!follow_all).then(Mutex::default) }
+        FollowPolicy { waits, programs: (!follow_all).then(Mutex::default) }
     }
 
     /// The program at `place` (`O_PATH`) is about to be followed, into which `process` turns
     /// itself; what was to be executed, and how, is `called`.
-    pub fn executes(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
-        if self.known.is_none() {
+    pub fn exec_followed(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
+        if self.programs.is_none() {
             return;
         }
-        if let Some(parent) = key(&format!("/proc/{process}/exe")) {
-            self.change(parent, |known| known.starts_others = true);
+        if let Some(parent) = program_key(&format!("/proc/{process}/exe")) {
+            self.update(parent, |known| known.starts_others = true);
         }
-        let Some(program) = key(&format!("/proc/self/fd/{}", place.as_raw_fd())) else { return };
+        let Some(program) = program_key(&format!("/proc/self/fd/{}", place.as_raw_fd())) else {
+            return;
+        };
         let now = Instant::now();
-        let starts_others = self.change(program, |known| known.starts_others) == Some(true);
+        let starts_others = self.update(program, |known| known.starts_others) == Some(true);
         let told_by = if starts_others { called } else { Some(program) };
         let Some(told_by) = told_by else { return };
-        if let Some(spell) = self.change(told_by, |known| known.starts(process, now)).flatten() {
+        if let Some(spell) = self.update(told_by, |known| known.count_start(process, now)).flatten()
+        {
             self.waits.leave_unwatched(told_by, spell);
         }
     }
 
     /// `process` joins: the program that it executes, if that is known. It is to be told when that
     /// [`ended`](Self::ended).
-    pub(crate) fn joins(&self, process: Pid) -> Option<ProgramKey> {
-        let mut all = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn process_joined(&self, process: Pid) -> Option<ProgramKey> {
+        let mut all = self.programs.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().find_map(|(program, known)| {
-            let place = known.open.iter().position(|(one, _)| *one == process)?;
-            known.open.swap_remove(place);
+            let place = known.unjudged.iter().position(|(one, _)| *one == process)?;
+            known.unjudged.swap_remove(place);
             known.joined += 1;
             Some(*program)
         })
     }
 
     /// A process that had joined with it has ended, and was followed for good reason or not.
-    pub(crate) fn ended(&self, program: ProgramKey, is_worth: bool) {
-        self.change(program, |known| {
+    pub(crate) fn process_ended(&self, program: ProgramKey, is_worth: bool) {
+        self.update(program, |known| {
             known.joined = known.joined.saturating_sub(1);
             known.judge(is_worth, u32::from(!is_worth));
         });
     }
 
-    fn change<T>(&self, program: ProgramKey, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
-        let mut all = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+    fn update<T>(
+        &self,
+        program: ProgramKey,
+        change: impl FnOnce(&mut ProgramState) -> T,
+    ) -> Option<T> {
+        let mut all = self.programs.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PROGRAMS_MAX && !all.contains_key(&program) {
             let now = Instant::now();
             all.retain(|_, known| known.starts_others || known.joined > 0 || known.is_recent(now));
@@ -181,12 +199,12 @@ impl Unwatched {
                 all.clear();
             }
         }
-        Some(change(all.entry(program).or_insert_with(Known::new)))
+        Some(change(all.entry(program).or_insert_with(ProgramState::new)))
     }
 }
 
 /// Key of the file at `path`, if it can be found without asking a server, which may not answer.
-fn key(path: &str) -> Option<ProgramKey> {
+fn program_key(path: &str) -> Option<ProgramKey> {
     let it = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some(ProgramKey::new(device_number(it.stx_dev_major, it.stx_dev_minor), it.stx_ino))
 }
@@ -203,11 +221,11 @@ mod tests {
 
     use super::*;
 
-    fn unwatched(follow_all: bool) -> Unwatched {
+    fn unwatched(follow_all: bool) -> FollowPolicy {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        Unwatched::new(Arc::new(Waits::new(front, 1000)), follow_all)
+        FollowPolicy::new(Arc::new(Waits::new(front, 1000)), follow_all)
     }
 
     /// A program, and a process that starts it, or waits: this one.
@@ -217,7 +235,7 @@ mod tests {
         fn of(path: &str) -> Self {
             let place = OFlags::PATH.bits() as i32;
             let file = OpenOptions::new().read(true).custom_flags(place).open(path);
-            Starts(file.expect("it is there").into(), key(path).expect("it is there"))
+            Starts(file.expect("it is there").into(), program_key(path).expect("it is there"))
         }
 
         fn called(&self, first: &[u8]) -> ProgramKey {
@@ -226,9 +244,10 @@ mod tests {
 
         /// Starts it often, called in this way; whether it, or what is called so, is then left
         /// unwatched.
-        fn often(&self, unwatched: &Unwatched, first: &[u8]) -> bool {
+        fn often(&self, unwatched: &FollowPolicy, first: &[u8]) -> bool {
             let called = self.called(first);
-            (0..=OFTEN).for_each(|_| unwatched.executes(getpid(), &self.0, Some(called)));
+            (0..=USELESS_STARTS_MIN)
+                .for_each(|_| unwatched.exec_followed(getpid(), &self.0, Some(called)));
             [self.1, called].into_iter().any(|key| unwatched.waits.is_unwatched(key))
         }
     }
@@ -237,7 +256,7 @@ mod tests {
     fn who_starts_often_and_waits_for_nothing_is_left_unwatched() {
         let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
         assert!(!shell.often(&unwatched(true), b""), "all are to be followed");
-        all.executes(getpid(), &shell.0, None);
+        all.exec_followed(getpid(), &shell.0, None);
         assert!(!all.waits.is_unwatched(shell.1), "once is not often");
         assert!(shell.often(&all, b""));
     }
@@ -246,20 +265,20 @@ mod tests {
     fn who_joins_is_judged_in_the_end() {
         for is_worth in [true, false] {
             let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
-            assert_eq!(all.joins(getpid()), None, "its program is not known");
-            for _ in 0..OFTEN {
-                all.executes(getpid(), &shell.0, None);
-                assert_eq!(all.joins(getpid()), Some(shell.1));
-                assert_eq!(all.joins(getpid()), None, "once");
+            assert_eq!(all.process_joined(getpid()), None, "its program is not known");
+            for _ in 0..USELESS_STARTS_MIN {
+                all.exec_followed(getpid(), &shell.0, None);
+                assert_eq!(all.process_joined(getpid()), Some(shell.1));
+                assert_eq!(all.process_joined(getpid()), None, "once");
                 assert!(!all.waits.is_unwatched(shell.1));
-                all.ended(shell.1, is_worth);
+                all.process_ended(shell.1, is_worth);
             }
-            all.executes(getpid(), &shell.0, None);
+            all.exec_followed(getpid(), &shell.0, None);
             assert_eq!(all.waits.is_unwatched(shell.1), !is_worth);
         }
         let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
-        all.executes(getpid(), &shell.0, None);
-        assert_eq!(all.joins(getpid()), Some(shell.1));
+        all.exec_followed(getpid(), &shell.0, None);
+        assert_eq!(all.process_joined(getpid()), Some(shell.1));
         assert!(!shell.often(&all, b""), "one is at work");
     }
 
@@ -268,20 +287,20 @@ mod tests {
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         let control = &shared.control;
         let (service, ticks) =
-            (Some(COST / 4), |count: u32| unwatched(false).waits.of(control) / count);
-        let is_worth = |service| is_worth(control, ticks(1), service);
+            (Some(FOLLOW_COST / 4), |count: u32| unwatched(false).waits.of(control) / count);
+        let is_worth = |service| was_worth_following(control, ticks(1), service);
         assert!(!is_worth(service));
         control.hints_used.store(4, Relaxed);
         assert!(is_worth(service) && !is_worth(None));
         control.own_requests.store(1023, Relaxed);
         assert!(!is_worth(service), "not all of them had to be asked for");
         // 1,000 ticks to the microsecond.
-        let long = 1000 * (LONG * COST).as_micros() as u64;
+        let long = 1000 * (LONG_WAIT_FACTOR * FOLLOW_COST).as_micros() as u64;
         control.stall_ticks_unforeseen.store(long / 2, Relaxed);
         control.stall_ticks_foreseen.store(long / 2 - 1, Relaxed);
         assert!(!is_worth(service));
         control.stall_ticks_foreseen.store(long / 2, Relaxed);
-        assert!(is_worth(service) && !super::is_worth(control, ticks(2), service));
+        assert!(is_worth(service) && !super::was_worth_following(control, ticks(2), service));
         // Whatever it says.
         control.hints_used.store(u64::MAX, Relaxed);
         control.own_reads.store(u32::MAX, Relaxed);
@@ -297,26 +316,30 @@ mod tests {
         assert!(!all.waits.is_unwatched(ourselves.1));
         assert!(all.waits.is_unwatched(ourselves.called(b"status")));
         assert!(!all.waits.is_unwatched(ourselves.called(b"clone")));
-        (0..=OFTEN).for_each(|_| all.executes(getpid(), &ourselves.0, None));
+        (0..=USELESS_STARTS_MIN).for_each(|_| all.exec_followed(getpid(), &ourselves.0, None));
         assert!(!all.waits.is_unwatched(ourselves.1), "nobody says how");
     }
 
     #[test]
     fn who_lasts_or_starts_now_and_then_is_followed() {
-        let (mut known, begin) = (Known::new(), Instant::now());
+        let (mut known, begin) = (ProgramState::new(), Instant::now());
         let mut after = |process: fn(u32) -> Pid, pause: Duration, starts: u32| {
-            let told = (1..=starts).map(|n| known.starts(process(n), begin + n * pause));
+            let told = (1..=starts).map(|n| known.count_start(process(n), begin + n * pause));
             told.last().flatten()
         };
         let gone = |_| Pid::from_raw(i32::MAX).expect("not 0");
         let there = |n| if n % 2 == 0 { getpid() } else { getppid().expect("it has one") };
-        let long = RECENT + BRIEF;
-        assert_eq!(after(gone, 2 * BRIEF, OFTEN), None);
-        let grown = after(gone, 2 * BRIEF, OFTEN + 2);
-        assert!(grown > Some(SPELL.0) && grown <= Some(SPELL.1), "{grown:?}");
-        assert_eq!(after(gone, 2 * BRIEF, 100), Some(SPELL.1), "but not without end");
+        let long = RECENT + LONG_LIVED_AFTER;
+        assert_eq!(after(gone, 2 * LONG_LIVED_AFTER, USELESS_STARTS_MIN), None);
+        let grown = after(gone, 2 * LONG_LIVED_AFTER, USELESS_STARTS_MIN + 2);
+        assert!(grown > Some(SKIP_TIME.0) && grown <= Some(SKIP_TIME.1), "{grown:?}");
+        assert_eq!(
+            after(gone, 2 * LONG_LIVED_AFTER, 100),
+            Some(SKIP_TIME.1),
+            "but not without end"
+        );
         assert_eq!(after(gone, long, 100), None, "now and then");
-        assert_eq!(after(there, 2 * BRIEF, 100), None, "it is still there");
+        assert_eq!(after(there, 2 * LONG_LIVED_AFTER, 100), None, "it is still there");
     }
 
     #[test]
@@ -324,9 +347,9 @@ mod tests {
         let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
         for n in 0..3 * PROGRAMS_MAX as u64 {
             let called = ourselves.called(&n.to_le_bytes());
-            all.executes(getpid(), &ourselves.0, Some(called));
+            all.exec_followed(getpid(), &ourselves.0, Some(called));
         }
-        let known = all.known.as_ref().map(|known| known.lock().map(|known| known.len()));
+        let known = all.programs.as_ref().map(|known| known.lock().map(|known| known.len()));
         assert!(known.is_some_and(|len| len.is_ok_and(|len| len <= PROGRAMS_MAX)));
         assert!(ourselves.often(&all, b"status"));
     }

@@ -12,7 +12,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 /// Descriptors that are open before this process opens its own.
-pub fn open_now() -> Vec<libc::c_int> {
+pub fn open_descriptors() -> Vec<libc::c_int> {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     // That of the list itself is among them.
@@ -33,18 +33,18 @@ pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
 
 /// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes
 /// what was [open before](open_now).
-pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
+pub fn close_inherited(speak: bool, inherited: &[libc::c_int]) {
     for &fd in inherited.iter().filter(|&&fd| fd > libc::STDERR_FILENO) {
         close_range(fd, fd);
     }
-    give_up_standard(speak);
+    replace_standard(speak);
 }
 
 /// Closes every descriptor but `ours`: the caller does not use them any more. Standard input and
 /// output become a pipe with neither data nor reader, which keeps no file system busy. So does
 /// standard error, unless this process will `speak` later. A reader of the command's standard error
 /// then has to wait for the end of this process as well.
-pub fn give_up(speak: bool, ours: &[libc::c_int]) {
+pub fn close_all_but(speak: bool, ours: &[libc::c_int]) {
     let mut ours = ours.to_vec();
     ours.sort_unstable();
     let mut first = libc::STDERR_FILENO + 1;
@@ -53,10 +53,10 @@ pub fn give_up(speak: bool, ours: &[libc::c_int]) {
         first = fd + 1;
     }
     close_range(first, libc::c_int::MAX);
-    give_up_standard(speak);
+    replace_standard(speak);
 }
 
-fn give_up_standard(speak: bool) {
+fn replace_standard(speak: bool) {
     // When all else is closed there is room for a pipe.
     if let Ok((reader, writer)) = io::pipe() {
         // Its number may be one of the three, if that was closed.

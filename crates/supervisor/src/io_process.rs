@@ -24,56 +24,56 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-use crate::exec_file::{self, Image};
+use crate::exec_file::{self, ExecFile};
 use crate::inherited_descriptors::beyond_standard;
 use crate::signal_blocking;
 use runahead_admission::mount_table::Local;
 
 /// Longest wait for an answer, which usually takes some 20 µs. A signal may have stopped the
 /// process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the process's end: longer than reads that do finish take.
-const END: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Its number; 0 before it is there, -1 when it has ended.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
+static IO_PID: AtomicI32 = AtomicI32::new(0);
 const ENDED: i32 = -1;
 /// PID of its parent.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+static OWNER_PID: AtomicU32 = AtomicU32::new(0);
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Handle of the I/O process.
-pub struct Beside {
+pub struct IoProcess {
     /// Eventfd that is signalled when there are jobs. `None`: the caller does them itself.
     bell: Option<OwnedFd>,
     jobs: Mutex<VecDeque<Job>>,
     local: Local,
 }
 
-impl Beside {
+impl IoProcess {
     /// No other process: what should be in it is in this one.
-    pub fn nobody() -> Arc<Self> {
-        Beside::rung_by(None)
+    pub fn in_this_process() -> Arc<Self> {
+        IoProcess::with_bell(None)
     }
 
-    fn rung_by(bell: Option<OwnedFd>) -> Arc<Self> {
-        Arc::new(Beside { bell, jobs: Mutex::default(), local: Local::default() })
+    fn with_bell(bell: Option<OwnedFd>) -> Arc<Self> {
+        Arc::new(IoProcess { bell, jobs: Mutex::default(), local: Local::default() })
     }
 
     /// Makes the process, of which a program has one. The caller's signals must be blocked.
     pub(crate) fn start() -> Result<Arc<Self>, Errno> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let beside = Beside::rung_by(Some(beyond_standard(bell)?));
-        let (tell, told) = channel();
-        OWNER.store(std::process::id(), SeqCst);
-        let first = First { beside: beside.clone(), tell };
-        let keeper = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
-        keeper.spawn(move || keep(first)).map_err(|_| Errno::AGAIN)?;
+        let io_process = IoProcess::with_bell(Some(beyond_standard(bell)?));
+        let (sender, receiver) = channel();
+        OWNER_PID.store(std::process::id(), SeqCst);
+        let first = FirstThread { io_process: io_process.clone(), sender };
+        let owner_thread = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
+        owner_thread.spawn(move || own_io_process(first)).map_err(|_| Errno::AGAIN)?;
         // It goes away without a word if it ends at once.
-        told.recv_timeout(PATIENCE).unwrap_or(Err(Errno::SRCH))?;
-        Ok(beside)
+        receiver.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(Errno::SRCH))?;
+        Ok(io_process)
     }
 
     /// Descriptor that becomes readable when there are jobs; the first thread then calls
@@ -91,7 +91,7 @@ impl Beside {
 
     /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what
     /// else there is.
-    pub(crate) fn lead(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run_forever(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
         match &self.bell {
             Some(_) => self.post(work),
             // Without it sessions go on, and what is gone is noticed later.
@@ -101,19 +101,19 @@ impl Beside {
 
     /// Has the I/O process do `job`, and waits for its result. `None`: the process has ended, or
     /// does not answer.
-    pub(crate) fn ask<T: Send + 'static>(
+    pub(crate) fn call<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         if self.bell.is_none() {
             return Some(job());
         }
-        if process() == Some(ENDED) {
+        if pid_or_ended() == Some(ENDED) {
             return None;
         }
-        let (tell, told) = channel();
-        self.post(move || _ = tell.send(job()));
-        told.recv_timeout(PATIENCE).ok()
+        let (sender, receiver) = channel();
+        self.post(move || _ = sender.send(job()));
+        receiver.recv_timeout(ANSWER_TIMEOUT).ok()
     }
 
     /// Starts a thread of that process.
@@ -124,7 +124,7 @@ impl Beside {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Errno> {
         let thread = Builder::new().name(name.into()).stack_size(stack_bytes);
-        let started = self.ask(move || {
+        let started = self.call(move || {
             let work = || {
                 signal_blocking::block_all();
                 work();
@@ -135,21 +135,26 @@ impl Beside {
     }
 
     /// Has [`exec_file::look`] done there, if the file lies where a server has to be asked.
-    pub(crate) fn look(&self, place: &Arc<OwnedFd>, process: Pid, patient: bool) -> Image {
+    pub(crate) fn examine_exec_file(
+        &self,
+        place: &Arc<OwnedFd>,
+        process: Pid,
+        patient: bool,
+    ) -> ExecFile {
         if self.bell.is_none() || self.local.has(place) {
-            return exec_file::look(place, process, patient);
+            return exec_file::examine(place, process, patient);
         }
         let place = place.clone();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let started = self.spawn("look", STACK_BYTES, move || {
-            _ = tell.send(exec_file::look(&place, process, patient));
+            _ = sender.send(exec_file::examine(&place, process, patient));
         });
         // It takes as long as the server does.
-        started.ok().and_then(|()| told.recv().ok()).unwrap_or(Image::Other)
+        started.ok().and_then(|()| receiver.recv().ok()).unwrap_or(ExecFile::Other)
     }
 
     /// Does what there is to do, in that process.
-    pub(crate) fn work_off(&self) {
+    pub(crate) fn run_jobs(&self) {
         if let Some(bell) = &self.bell {
             let _ = read(bell, &mut [0; size_of::<u64>()]);
         }
@@ -170,17 +175,17 @@ impl Beside {
 }
 
 /// Arguments of the process's first thread.
-struct First {
-    beside: Arc<Beside>,
-    tell: Sender<Result<(), Errno>>,
+struct FirstThread {
+    io_process: Arc<IoProcess>,
+    sender: Sender<Result<(), Errno>>,
 }
 
 /// The thread that has the process for a child. From the call on its thread-local memory is that of
 /// the other's first thread, for which the C library has none: it must not touch it any more, nor
 /// return.
-fn keep(first: First) {
+fn own_io_process(first: FirstThread) {
     signal_blocking::block_all();
-    let tell = first.tell.clone();
+    let sender = first.sender.clone();
     let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
     std::mem::forget(stack);
@@ -188,23 +193,25 @@ fn keep(first: First) {
     let shared = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS;
     // SAFETY: the stack is the child's for good, aligned as it has to be; `lead` takes what it is
     // given; and this thread leaves to it what it shares with no other thread.
-    let child = unsafe { libc::clone(lead, top.cast(), shared, first.cast()) };
+    let child = unsafe { libc::clone(io_process_main, top.cast(), shared, first.cast()) };
     if child < 0 {
         // SAFETY: no thread was started that would take it.
         drop(unsafe { Box::from_raw(first) });
         let why = Errno::from_io_error(&std::io::Error::last_os_error());
-        let _ = tell.send(Err(why.unwrap_or(Errno::AGAIN)));
+        let _ = sender.send(Err(why.unwrap_or(Errno::AGAIN)));
         return;
     }
     // The child has a sender of its own.
-    std::mem::forget(tell);
+    std::mem::forget(sender);
     // There are no signals, but for those that stop.
-    while plain(libc::SYS_wait4, [child as usize, 0, libc::__WALL as usize, 0]) == interrupted() {}
-    PROCESS.store(ENDED, SeqCst);
-    let word = PROCESS.as_ptr() as usize;
-    plain(libc::SYS_futex, [word, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0]);
+    while raw_syscall(libc::SYS_wait4, [child as usize, 0, libc::__WALL as usize, 0])
+        == interrupted()
+    {}
+    IO_PID.store(ENDED, SeqCst);
+    let word = IO_PID.as_ptr() as usize;
+    raw_syscall(libc::SYS_futex, [word, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0]);
     loop {
-        plain(libc::SYS_pause, [0; 4]);
+        raw_syscall(libc::SYS_pause, [0; 4]);
     }
 }
 
@@ -213,7 +220,7 @@ const fn interrupted() -> isize {
 }
 
 /// A system call without errno.
-fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
+fn raw_syscall(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     let result: isize;
     // SAFETY: the calls above read and write no memory but a word that stays.
     unsafe {
@@ -224,64 +231,64 @@ fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
 }
 
 /// Entry point of the process's first thread.
-extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
+extern "C" fn io_process_main(first: *mut libc::c_void) -> libc::c_int {
     // SAFETY: as `keep` passes it, once.
-    let First { beside, tell } = *unsafe { Box::from_raw(first.cast::<First>()) };
+    let FirstThread { io_process, sender } = *unsafe { Box::from_raw(first.cast::<FirstThread>()) };
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    if std::os::unix::process::parent_id() != OWNER.load(SeqCst) {
+    if std::os::unix::process::parent_id() != OWNER_PID.load(SeqCst) {
         // SAFETY: ends it without a trace.
         unsafe { libc::_exit(0) }
     }
-    PROCESS.store(std::process::id() as i32, SeqCst);
-    let _ = tell.send(Ok(()));
-    drop(tell);
+    IO_PID.store(std::process::id() as i32, SeqCst);
+    let _ = sender.send(Ok(()));
+    drop(sender);
     loop {
-        if let Some(bell) = beside.bell() {
+        if let Some(bell) = io_process.bell() {
             let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], None);
         }
-        beside.work_off();
+        io_process.run_jobs();
     }
 }
 
 /// This process and that one, as names in proc(5).
-pub(crate) fn processes() -> Vec<String> {
-    match (number(), OWNER.load(SeqCst)) {
+pub(crate) fn proc_names() -> Vec<String> {
+    match (pid(), OWNER_PID.load(SeqCst)) {
         (Some(process), owner) => vec![owner.to_string(), process.to_string()],
         _ => vec!["self".into()],
     }
 }
 
 /// Its number, if there is or was one.
-fn process() -> Option<i32> {
-    Some(PROCESS.load(SeqCst)).filter(|&process| process != 0)
+fn pid_or_ended() -> Option<i32> {
+    Some(IO_PID.load(SeqCst)).filter(|&process| process != 0)
 }
 
 /// The process beside this one, while it lives.
-pub fn number() -> Option<i32> {
-    process().filter(|&process| process != ENDED)
+pub fn pid() -> Option<i32> {
+    pid_or_ended().filter(|&process| process != ENDED)
 }
 
 /// Continues the process, in case a signal has stopped it together with this one.
-pub(crate) fn go_on() {
+pub(crate) fn resume() {
     // It is collected by a thread that says so.
-    if let Some(process) = number().and_then(Pid::from_raw) {
+    if let Some(process) = pid().and_then(Pid::from_raw) {
         let _ = kill_process(process, Signal::CONT);
     }
 }
 
 /// Ends it, and waits a moment for that. Its threads may hold locks, that of the memory allocator
 /// among them: the caller must have nothing left to do but to end.
-pub fn end() {
-    let Some(process) = number() else { return };
+pub fn kill() {
+    let Some(process) = pid() else { return };
     if let Some(process) = Pid::from_raw(process) {
         let _ = kill_process(process, Signal::KILL);
     }
-    let until = Instant::now() + END;
-    while PROCESS.load(SeqCst) == process {
+    let until = Instant::now() + EXIT_TIMEOUT;
+    while IO_PID.load(SeqCst) == process {
         let Some(rest) = until.checked_duration_since(Instant::now()) else { return };
         let rest =
             libc::timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
-        let word = PROCESS.as_ptr();
+        let word = IO_PID.as_ptr();
         // SAFETY: a word that stays, and a time that lives through the call.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, process, &rest) };
     }

@@ -24,25 +24,25 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::follow_policy;
 use crate::inherited_descriptors::beyond_standard;
-use crate::io_process::Beside;
-use crate::session_context::Common;
+use crate::io_process::IoProcess;
+use crate::session_context::SessionContext;
 use crate::session_stats::Totals;
 use runahead_admission::mount_table;
 
 /// Members at a time; further processes run without shadows.
-const MEMBERS_MAX: usize = 256;
+const JOINED_MAX: usize = 256;
 /// Longest wait until the shadows of a session have given up their descriptors. The supervisor
 /// waits when nothing may stay open, and at the end of the session; the bound is for machines that
 /// leave shadows no processor.
-pub const LET_GO: Duration = Duration::from_millis(LET_GO_MS as u64);
-const STOP: Duration = Duration::from_millis(300);
-const END: Duration = Duration::from_millis(500);
+pub const LET_GO_TIMEOUT: Duration = Duration::from_millis(LET_GO_MS as u64);
+const STOP_TIMEOUT: Duration = Duration::from_millis(300);
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// No member's number.
-const BELL: u64 = u64::MAX;
+const BELL_KEY: u64 = u64::MAX;
 /// The dispatcher keeps its buffer, of one record, on its stack.
 const STACK_BYTES: usize = 256 * 1024;
 
-struct Member {
+struct JoinedProcess {
     pidfd: OwnedFd,
     shared: Arc<Mapping>,
     stop: Arc<AtomicBool>,
@@ -51,49 +51,49 @@ struct Member {
 }
 
 /// Processes of a session that have joined.
-pub struct Members {
-    common: Arc<Common>,
-    list: Mutex<HashMap<u64, Member>>,
+pub struct JoinedProcesses {
+    common: Arc<SessionContext>,
+    list: Mutex<HashMap<u64, JoinedProcess>>,
     next: AtomicU64,
-    ended: OwnedFd,
+    exit_epoll: OwnedFd,
     totals: Mutex<Totals>,
     /// Shared memory of members whose shadows may still be running.
-    leaving: Mutex<Vec<Arc<Mapping>>>,
+    departed: Mutex<Vec<Arc<Mapping>>>,
     /// True once [`Members::stop`] was called.
     stopped: AtomicBool,
 }
 
-fn is_gone(shared: &Mapping) -> bool {
+fn has_no_shadows(shared: &Mapping) -> bool {
     shared.control.shadows_alive() <= 0
 }
 
-impl Members {
+impl JoinedProcesses {
     /// Makes an empty list.
-    pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
+    pub fn new(common: Arc<SessionContext>) -> Result<Self, Errno> {
         let ended = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Members {
+        Ok(JoinedProcesses {
             common,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
-            ended: beyond_standard(ended).map_err(|_| Errno::MFILE)?,
+            exit_epoll: beyond_standard(ended).map_err(|_| Errno::MFILE)?,
             totals: Mutex::new(Totals::default()),
-            leaving: Mutex::new(Vec::new()),
+            departed: Mutex::new(Vec::new()),
             stopped: AtomicBool::new(false),
         })
     }
 
     /// The one descriptor that it has from the start.
     pub fn descriptor(&self) -> i32 {
-        self.ended.as_raw_fd()
+        self.exit_epoll.as_raw_fd()
     }
 
-    fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
+    fn list(&self) -> MutexGuard<'_, HashMap<u64, JoinedProcess>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a process join; the file that it is to map.
     pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
-        if self.is_stopped() || self.list().len() >= MEMBERS_MAX {
+        if self.is_stopped() || self.list().len() >= JOINED_MAX {
             return Err(Errno::AGAIN);
         }
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -109,7 +109,7 @@ impl Members {
         if most.is_some_and(|most| most < own.pages) && !own.has_room_for_mirrors(process) {
             return Err(Errno::NOMEM);
         }
-        if !self.common.tasks.allows_one_more() {
+        if !self.common.task_limits.allows_one_more() {
             return Err(Errno::AGAIN);
         }
         let (shared, file) = Mapping::new()?;
@@ -131,14 +131,14 @@ impl Members {
             rights,
         );
         let number = self.next.fetch_add(1, Relaxed);
-        self.tell_of(&pidfd, number)?;
+        self.watch_fd(&pidfd, number)?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
-        let program = self.common.unwatched.joins(pid);
-        self.list().insert(number, Member { pidfd, shared: shared.clone(), stop, program });
+        let program = self.common.follow_policy.process_joined(pid);
+        self.list().insert(number, JoinedProcess { pidfd, shared: shared.clone(), stop, program });
         // Who stopped may not have found it in the list.
         shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
-        self.common.tasks.join();
-        let started = self.common.beside.spawn("dispatcher", STACK_BYTES, move || {
+        self.common.task_limits.add_process();
+        let started = self.common.io_process.spawn("dispatcher", STACK_BYTES, move || {
             dispatcher.run();
             drop(present);
         });
@@ -151,35 +151,36 @@ impl Members {
 
     /// True if one more thread may be started for a program.
     pub(crate) fn has_room_for_a_thread(&self) -> bool {
-        self.common.tasks.allows_thread()
+        self.common.task_limits.allows_thread()
     }
 
     /// Handle of the I/O process.
-    pub(crate) fn beside(&self) -> &Beside {
-        &self.common.beside
+    pub(crate) fn io_process(&self) -> &IoProcess {
+        &self.common.io_process
     }
 
     /// `process`, which is followed, turns itself into the program at `place`, `called` so.
-    pub(crate) fn executes(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
-        self.common.unwatched.executes(process, place, called);
+    pub(crate) fn note_exec(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
+        self.common.follow_policy.exec_followed(process, place, called);
     }
 
     /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it
     /// is read with all that it needs, if the process has the rights that we have.
-    pub(crate) fn bring_in(&self, place: &OwnedFd, process: Pid) {
+    pub(crate) fn prefetch_program(&self, place: &OwnedFd, process: Pid) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
         let may_read = Watch::new(process).and_then(|rights| rights.compare());
         if let (Ok(path), Some(device), Ok(true)) = (path, mount_table::device_of(place), may_read)
         {
             let common = self.common.clone();
-            let bring_in =
-                move || common.programs.bring_in(&common.admission.prefetcher, &path, device);
-            let _ = self.common.beside.ask(bring_in);
+            let bring_in = move || {
+                common.program_prefetch.prefetch(&common.admission.prefetcher, &path, device)
+            };
+            let _ = self.common.io_process.call(bring_in);
         }
     }
 
     /// A program has been started, in a process that may never join.
-    pub fn started_program(&self) {
+    pub fn count_program(&self) {
         self.common.history.iter().for_each(|history| history.started_program());
     }
 
@@ -187,17 +188,17 @@ impl Members {
     /// process beside this one it goes on doing what else there is to do.
     pub fn watch(&self) {
         let mut events = [MaybeUninit::uninit(); 16];
-        if let Some(bell) = self.common.beside.bell() {
-            let _ = self.tell_of(bell, BELL);
+        if let Some(bell) = self.common.io_process.bell() {
+            let _ = self.watch_fd(bell, BELL_KEY);
         }
         loop {
-            self.common.beside.work_off();
-            let patience = self.common.tasks.look(&self.common.admission.prefetcher);
-            if self.common.tasks.is_tight() {
+            self.common.io_process.run_jobs();
+            let patience = self.common.task_limits.apply(&self.common.admission.prefetcher);
+            if self.common.task_limits.is_tight() {
                 self.list().values().for_each(|member| ring(&member.shared));
             }
             let patience = patience.and_then(|time| Timespec::try_from(time).ok());
-            match epoll::wait(&self.ended, &mut events, patience.as_ref()) {
+            match epoll::wait(&self.exit_epoll, &mut events, patience.as_ref()) {
                 Ok((events, _)) => events.iter().for_each(|event| self.remove(event.data.u64())),
                 Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -206,16 +207,21 @@ impl Members {
     }
 
     /// [`Members::watch`] is to see `number` when `place` can be read.
-    fn tell_of(&self, place: impl AsFd, number: u64) -> Result<(), Errno> {
-        epoll::add(&self.ended, place, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+    fn watch_fd(&self, place: impl AsFd, number: u64) -> Result<(), Errno> {
+        epoll::add(
+            &self.exit_epoll,
+            place,
+            epoll::EventData::new_u64(number),
+            epoll::EventFlags::IN,
+        )
     }
 
     fn remove(&self, number: u64) {
         // The lock is held, so that each process is either in the list or in the account.
         let mut list = self.list();
         let Some(member) = list.remove(&number) else { return };
-        self.common.tasks.leave();
-        let _ = epoll::delete(&self.ended, &member.pidfd);
+        self.common.task_limits.remove_process();
+        let _ = epoll::delete(&self.exit_epoll, &member.pidfd);
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);
         ring(&member.shared);
@@ -225,13 +231,16 @@ impl Members {
         if let Some(program) = member.program {
             let service = self.common.admission.prefetcher.stats().service;
             let control = &member.shared.control;
-            let is_worth =
-                follow_policy::is_worth(control, self.common.admission.waits.of(control), service);
-            self.common.unwatched.ended(program, is_worth);
+            let is_worth = follow_policy::was_worth_following(
+                control,
+                self.common.admission.waits.of(control),
+                service,
+            );
+            self.common.follow_policy.process_ended(program, is_worth);
         }
         // Not for ever: those that ended long ago have nothing left that could go.
-        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.retain(|shared| !is_gone(shared));
+        let mut leaving = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|shared| !has_no_shadows(shared));
         leaving.push(member.shared);
     }
 
@@ -242,11 +251,11 @@ impl Members {
     /// Has every shadow let go of what it holds, and waits a moment for it.
     pub fn let_go(&self, patience: Duration) {
         let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
-        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| _ = supersede(&s.control));
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        waiting.iter().filter(|s| !has_no_shadows(s)).for_each(|s| _ = supersede(&s.control));
+        let leaving = self.departed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         waiting.extend(leaving);
         let until = Instant::now() + patience;
-        while !waiting.iter().all(|shared| is_gone(shared)) && Instant::now() < until {
+        while !waiting.iter().all(|shared| has_no_shadows(shared)) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
         waiting.iter().for_each(|shared| shared.control.waits_no_longer());
@@ -263,7 +272,7 @@ impl Members {
             ring(&member.shared);
         }
         self.common.admission.prefetcher.close();
-        self.let_go(STOP);
+        self.let_go(STOP_TIMEOUT);
     }
 
     /// [`Members::stop`] was called.
@@ -273,11 +282,11 @@ impl Members {
 
     /// Ends every shadow; the account of all members, those that have ended before included.
     pub fn end(&self) -> Totals {
-        self.let_go(END);
+        self.let_go(END_TIMEOUT);
         let numbers: Vec<_> = self.list().keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
         let mut totals = self.totals().clone();
-        totals.settle(&self.common.admission.ledger);
+        totals.add_ledger(&self.common.admission.ledger);
         totals
     }
 }

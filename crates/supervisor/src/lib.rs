@@ -50,5 +50,5 @@ pub mod try_sandbox;
 pub use runahead_admission::Without;
 pub use runahead_inject::Ended;
 pub use session::{SessionError, run};
-pub use session_options::{Faults, HeldApart, Keep, Options};
+pub use session_options::{Faults, KeptDescriptors, Options, TryIsolation};
 pub use session_stats::Stats;

@@ -21,20 +21,20 @@ use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 use crate::shadow_sandbox::CACHESTAT;
 
 /// A start that takes longer has waited for storage. It takes 1 to 2 ms.
-const SLOW: Duration = Duration::from_millis(8);
+const SLOW_START: Duration = Duration::from_millis(8);
 /// A program counts as resident if at least one page in this many is in memory.
-const RESIDENT: u64 = 4;
+const RESIDENT_SHARE: u64 = 4;
 /// Files up to this size may have been read whole by the exec itself.
-const SMALL: u64 = 1 << 20;
+const SMALL_FILE: u64 = 1 << 20;
 
 /// True if the program at `path`, whose exec took `elapsed`, has to come from storage.
 pub(crate) fn is_cold(path: &Path, elapsed: Duration) -> bool {
-    elapsed > SLOW || File::open(path).is_ok_and(|file| is_mostly_absent(&file))
+    elapsed > SLOW_START || File::open(path).is_ok_and(|file| is_mostly_absent(&file))
 }
 
 fn is_mostly_absent(file: &File) -> bool {
     let size = file.metadata().map_or(0, |meta| meta.len());
-    if size <= SMALL {
+    if size <= SMALL_FILE {
         return false;
     }
     let range = [0u64, size];
@@ -43,28 +43,28 @@ fn is_mostly_absent(file: &File) -> bool {
     // SAFETY: reads two words and writes five, all ours.
     let asked =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0) };
-    asked == 0 && seen[0] * RESIDENT < size.div_ceil(4096)
+    asked == 0 && seen[0] * RESIDENT_SHARE < size.div_ceil(4096)
 }
 
 /// Has them brought in for a session.
 #[derive(Default)]
-pub struct Programs(Mutex<Option<Client>>);
+pub struct ProgramPrefetch(Mutex<Option<Client>>);
 
-impl Programs {
+impl ProgramPrefetch {
     /// Has all that executing `path` reads, which lies on `device`, brought into memory, until
     /// [`Programs::give_up`]: unless that serves one request at a time
     /// ([`runahead_admission::single_spindle`]). Where what may wait is done (`beside`).
-    pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
+    pub(crate) fn prefetch(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
         if prefetcher.is_sole(device) {
             return;
         }
         let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = client.get_or_insert_with(|| prefetcher.client(Arc::new(Untold)));
+        let client = client.get_or_insert_with(|| prefetcher.client(Arc::new(IgnoreCompletions)));
         submit(client, path);
     }
 
     /// Cancels what is not read yet.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn cancel(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
@@ -87,9 +87,9 @@ fn submit(client: &Client, path: &Path) {
 }
 
 /// There is no process that could be told what has come.
-struct Untold;
+struct IgnoreCompletions;
 
-impl Sink for Untold {
+impl Sink for IgnoreCompletions {
     fn done(&self, _: Identity) {}
 
     fn forget(&self, _: Identity, _: u32) {}
@@ -113,7 +113,7 @@ mod tests {
         let path = place.path().join("program");
         std::fs::write(&path, vec![1; 4 << 20]).expect("a file");
         assert!(!is_cold(&path, Duration::ZERO));
-        assert!(is_cold(&path, 2 * SLOW));
+        assert!(is_cold(&path, 2 * SLOW_START));
         let file = File::open(&path).expect("the file");
         file.sync_all().expect("written");
         fadvise(&file, 0, None, Advice::DontNeed).expect("advice");

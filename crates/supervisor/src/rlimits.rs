@@ -13,7 +13,7 @@ const ADDRESS_SPACE: u64 = 1 << 30;
 const PROCESSES: u64 = 1 << 10;
 
 /// Why `process` (`None`: this one) is to run without the agent, if it is.
-pub fn too_narrow(process: Option<Pid>) -> Option<String> {
+pub fn reason_to_run_natively(process: Option<Pid>) -> Option<String> {
     let pid = Pid::as_raw(process);
     let below = |resource, enough| limit(pid, resource).filter(|&soft| soft < enough);
     let mebibytes = |what: &str, bytes: u64| {
@@ -29,26 +29,26 @@ pub fn too_narrow(process: Option<Pid>) -> Option<String> {
     if let Some(bytes) = below(libc::RLIMIT_DATA, ADDRESS_SPACE).filter(|&bytes| bytes > 0) {
         return Some(mebibytes("data segment", bytes));
     }
-    too_few_processes(process)
+    reason_no_session(process)
 }
 
 /// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even
 /// ours may be one too many.
-pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
+pub fn reason_no_session(process: Option<Pid>) -> Option<String> {
     let pid = Pid::as_raw(process);
-    let number = processes(pid).filter(|&soft| soft < PROCESSES)?;
+    let number = process_limit(pid).filter(|&soft| soft < PROCESSES)?;
     Some(format!("its user is limited to {number} processes, of which shadows would take a part"))
 }
 
 /// Limit of processes and threads of the user of `pid`; 0 is this process.
-pub(crate) fn processes(pid: i32) -> Option<u64> {
-    let bound = is_bound_by_processes();
+pub(crate) fn process_limit(pid: i32) -> Option<u64> {
+    let bound = process_limit_applies();
     limit(pid, libc::RLIMIT_NPROC).filter(|&soft| bound && soft != libc::RLIM_INFINITY)
 }
 
 /// The kernel exempts the first user. (And those with certain capabilities, who are left out here:
 /// they would run natively without need.)
-fn is_bound_by_processes() -> bool {
+fn process_limit_applies() -> bool {
     !getuid().is_root()
 }
 

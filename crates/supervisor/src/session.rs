@@ -12,8 +12,8 @@ use runahead_admission::process::tsc_clock::Clock;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
 
 use crate::command_exit;
-use crate::session_options::{Keep, Options};
-use crate::session_services::{Engine, Prepared, Stopped};
+use crate::session_options::{KeptDescriptors, Options};
+use crate::session_services::{PreparedSession, SessionResults, SessionServices};
 use crate::session_stats::Speculations;
 use crate::session_stats::Stats;
 use crate::{
@@ -41,34 +41,34 @@ pub fn run(
     options: &Options,
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
-    signal_blocking::hold();
-    let outcome = run_held(command, options, warn);
-    signal_blocking::release();
+    signal_blocking::block();
+    let outcome = run_with_signals_blocked(command, options, warn);
+    signal_blocking::unblock();
     outcome
 }
 
 /// Runs the command, with all signals blocked until it has ended.
-fn run_held(
+fn run_with_signals_blocked(
     command: &Command,
     options: &Options,
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    if let Some(why) = rlimits::too_few_processes(None).or_else(task_limits::too_few) {
+    if let Some(why) = rlimits::reason_no_session(None).or_else(task_limits::reason_no_session) {
         return Err(SessionError::Alone(why));
     }
     let history = options.history.clone().map(History::new);
     let replayed = history.clone().filter(|history| history.may_replay());
     // Threads of the replay will have files open when these are given up.
-    let inherited = replayed.is_some().then(inherited_descriptors::open_now);
+    let inherited = replayed.is_some().then(inherited_descriptors::open_descriptors);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
     let degraded = Arc::new(Reasons::default());
-    let confined = options.held_apart.as_ref();
-    let inside = confined.is_some_and(|held| held.confinement.is_inside());
+    let confined = options.isolation.as_ref();
+    let inside = confined.is_some_and(|held| held.confinement.is_nested());
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
-    let mask = signal_blocking::inherited();
+    let mask = signal_blocking::inherited_mask();
     let enter = || confined.map_or(Ok(()), |held| held.confinement.enter());
     let confine: Option<Confine<'_>> = confined.is_some().then_some(&enter);
     let start = Start { require: options.require && !inside, mask, confine };
@@ -76,13 +76,13 @@ fn run_held(
     let launched = launch(command, file.as_ref(), start, |file| {
         signal_blocking::ignore_file_limit();
         let told = (tell, options.speculate, overlay);
-        let mut ready = Prepared::new(file, &clock, &options.faults, told)?;
+        let mut ready = PreparedSession::new(file, &clock, &options.faults, told)?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
         if let Some(history) = replayed {
-            let beside = ready.beside().map_err(no_process_beside)?;
+            let io_process = ready.io_process().map_err(no_io_process)?;
             let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
-            beside.post(move || history.start(&prefetcher, &waits, signal_blocking::block_all));
+            io_process.post(move || history.start(&prefetcher, &waits, signal_blocking::block_all));
         }
         prepared = Some(ready);
         Ok(layout)
@@ -100,7 +100,7 @@ fn run_held(
     let is_over = launched.ended.is_some() || command_exit::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) if !is_over => {
-            Engine::new(prepared, file, &degraded, options, history.clone())
+            SessionServices::new(prepared, file, &degraded, options, history.clone())
                 .inspect_err(|errno| degraded.count(format!("no process could join ({errno})")))
                 .ok()
         }
@@ -110,16 +110,22 @@ fn run_held(
         history.iter().for_each(|history| history.nobody_tells());
     }
     match &inherited {
-        _ if options.keep == Keep::All => {}
+        _ if options.kept_descriptors == KeptDescriptors::All => {}
         Some(inherited) => {
-            let not_kept = |fd: &i32| Some(*fd) != options.also;
+            let not_kept = |fd: &i32| Some(*fd) != options.also_kept_fd;
             let inherited: Vec<_> = inherited.iter().copied().filter(not_kept).collect();
-            inherited_descriptors::give_up_those(options.keep == Keep::Stderr, &inherited);
+            inherited_descriptors::close_inherited(
+                options.kept_descriptors == KeptDescriptors::Stderr,
+                &inherited,
+            );
         }
         None => {
-            let mut ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
-            ours.extend(options.also);
-            inherited_descriptors::give_up(options.keep == Keep::Stderr, &ours);
+            let mut ours = engine.as_ref().map(SessionServices::descriptors).unwrap_or_default();
+            ours.extend(options.also_kept_fd);
+            inherited_descriptors::close_all_but(
+                options.kept_descriptors == KeptDescriptors::Stderr,
+                &ours,
+            );
         }
     }
     let elapsed = started.elapsed();
@@ -131,7 +137,7 @@ fn run_held(
         None => command_exit::wait_for(launched.pid),
     };
     // A signal that would end this process need not wait for the rest.
-    signal_blocking::release();
+    signal_blocking::unblock();
     let elapsed = started.elapsed();
     let tells = engine.is_some() || native.is_none() && is_over;
     let stopped = engine.map(|engine| engine.stop());
@@ -139,7 +145,7 @@ fn run_held(
     if is_lost {
         degraded.count("the process that read ahead has ended before the command");
     }
-    let Stopped { totals, prefetch, measured, followed, speculated } =
+    let SessionResults { totals, prefetch, measured, followed, speculations: speculated } =
         stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
         (Some(history), _) if tells && !is_lost => Some(history.finish(&ended, &measured)),
@@ -155,18 +161,18 @@ fn run_held(
     Ok((ended, Stats { history, speculations, ..stats }))
 }
 
-fn no_process_beside(errno: rustix::io::Errno) -> NotInjected {
+fn no_io_process(errno: rustix::io::Errno) -> NotInjected {
     let what = format!("no process can be had beside it to read ahead in ({errno})");
     NotInjected::Unavailable(what)
 }
 
 /// The file for the agent, or why there is to be none.
 fn agent_file() -> Result<OwnedFd, NotInjected> {
-    if try_sandbox::around().is_some() {
+    if try_sandbox::enclosing_try().is_some() {
         let why = "it is a command of a try, whose agent is in it";
         return Err(NotInjected::Unavailable(why.to_owned()));
     }
-    if let Some(why) = rlimits::too_narrow(None) {
+    if let Some(why) = rlimits::reason_to_run_natively(None) {
         return Err(NotInjected::Unavailable(why));
     }
     shared_memory::agent_file().map_err(|errno| {

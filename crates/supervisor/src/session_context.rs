@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use runahead_admission::Common as Admission;
 
-use crate::follow_policy::Unwatched;
-use crate::io_process::Beside;
-use crate::program_prefetch::Programs;
-use crate::task_limits::Tasks;
+use crate::follow_policy::FollowPolicy;
+use crate::io_process::IoProcess;
+use crate::program_prefetch::ProgramPrefetch;
+use crate::task_limits::TaskLimits;
 use runahead_history::session::History;
 
 /// State that the processes of a session share.
-pub struct Common {
+pub struct SessionContext {
     /// Handle of the I/O process.
-    pub beside: Arc<Beside>,
+    pub io_process: Arc<IoProcess>,
     /// Admission of their hints.
     pub admission: Arc<Admission>,
     /// Limit of processes and threads.
-    pub tasks: Arc<Tasks>,
+    pub task_limits: Arc<TaskLimits>,
     /// Prefetch of programs that are about to start.
-    pub programs: Programs,
+    pub program_prefetch: ProgramPrefetch,
     /// Evidence about programs that need not be followed.
-    pub unwatched: Unwatched,
+    pub follow_policy: FollowPolicy,
     /// History of earlier runs, if the session has one.
     pub history: Option<Arc<History>>,
 }

@@ -16,9 +16,9 @@ pub struct Options {
     /// Do not run the command at all if the agent cannot be put into it.
     pub require: bool,
     /// Descriptors that this process keeps once the command runs.
-    pub keep: Keep,
+    pub kept_descriptors: KeptDescriptors,
     /// Additional descriptor that is kept in any case.
-    pub also: Option<RawFd>,
+    pub also_kept_fd: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
     /// Programs may speculate by themselves, and are read ahead for all the same.
@@ -26,12 +26,12 @@ pub struct Options {
     /// Plan of what is recorded and replayed.
     pub history: Option<Arc<Plan>>,
     /// Try of which the command is run, if any.
-    pub held_apart: Option<Arc<HeldApart>>,
+    pub isolation: Option<Arc<TryIsolation>>,
 }
 
 /// Directory of a try, and the sandbox around its command.
 #[derive(Debug)]
-pub struct HeldApart {
+pub struct TryIsolation {
     /// Part of the configuration for the agents.
     pub overlay: Overlay,
     /// Part that the kernel enforces.
@@ -40,7 +40,7 @@ pub struct HeldApart {
 
 /// Descriptors that are kept while the command runs; see [`inherited_descriptors`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeptDescriptors {
     /// Keeps all of them, for callers that go on using them.
     #[default]
     All,
@@ -86,7 +86,7 @@ pub struct Faults {
 
 impl Faults {
     /// Number of the planted fault, for the agent's configuration.
-    pub(crate) fn plant(&self) -> u64 {
+    pub(crate) fn plant_code(&self) -> u64 {
         match (self.plant_marked, self.no_sandbox) {
             (true, true) => plant::UNGUARDED,
             (true, false) => plant::MARKED,

@@ -23,24 +23,24 @@ use runahead_speculation::Counts;
 use rustix::io::Errno;
 
 use crate::control_socket::{self, ControlSocket};
-use crate::follow_policy::Unwatched;
+use crate::follow_policy::FollowPolicy;
 use crate::inherited_descriptors::beyond_standard;
-use crate::io_process::{self, Beside};
-use crate::joined_processes::Members;
-use crate::program_prefetch::Programs;
-use crate::session_context::Common;
+use crate::io_process::{self, IoProcess};
+use crate::joined_processes::JoinedProcesses;
+use crate::program_prefetch::ProgramPrefetch;
+use crate::session_context::SessionContext;
 use crate::session_options::{Faults, Options};
 use crate::session_stats::Totals;
 use crate::shadow_sandbox;
 use crate::swap_devices;
-use crate::task_limits::Tasks;
+use crate::task_limits::TaskLimits;
 use runahead_admission::mount_table::Mounts;
 use runahead_history::session::History;
 
 const STACK_BYTES: usize = 128 << 10;
 
 /// Services that are made while the command starts.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSession {
     pub(crate) layout: Layout,
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
@@ -48,10 +48,10 @@ pub(crate) struct Prepared {
     prefetcher: Option<Arc<Prefetcher>>,
     without: Without,
     has_servers: bool,
-    beside: Option<Arc<Beside>>,
+    io_process: Option<Arc<IoProcess>>,
 }
 
-impl Prepared {
+impl PreparedSession {
     /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as
     /// much, `speculates` says whether their programs may, and they are of that try.
     pub(crate) fn new(
@@ -61,12 +61,12 @@ impl Prepared {
         (tell, speculates, overlay): (u64, bool, Overlay),
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
-        let address = control_socket::address();
-        let opened = control_socket::open(&address).and_then(beyond_standard);
+        let address = control_socket::new_address();
+        let opened = control_socket::open_listener(&address).and_then(beyond_standard);
         let listener = opened.map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
-        let token = control_socket::token()
+        let token = control_socket::new_token()
             .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
         raise_descriptor_limit();
         let mounts = Mounts::now();
@@ -92,7 +92,7 @@ impl Prepared {
             turning_devices: mounts.turning(),
             slow_devices: [0; _],
             unwatched: [0; _],
-            plant: faults.plant(),
+            plant: faults.plant_code(),
             panic_at: faults.panic_at,
             seed: faults.speculated.unwrap_or(0),
             landlock_fs: 0,
@@ -107,10 +107,10 @@ impl Prepared {
             tell,
             without: faults.without.bits(),
             speculates: speculates.into(),
-            swaps: swap_devices::are_worth_it().into(),
+            swaps: swap_devices::any_worth_prefetching().into(),
             overlay,
         };
-        shadow_sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
+        shadow_sandbox::fill_config(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
         let contents = AgentFile::new(config);
         let layout = contents.layout;
@@ -122,21 +122,31 @@ impl Prepared {
             waits.expect();
         }
         let (waits, without) = (Arc::new(waits), faults.without);
-        let (prefetcher, beside) = (None, None);
-        Ok(Prepared { layout, listener, token, waits, prefetcher, without, has_servers, beside })
+        let (prefetcher, io_process) = (None, None);
+        Ok(PreparedSession {
+            layout,
+            listener,
+            token,
+            waits,
+            prefetcher,
+            without,
+            has_servers,
+            io_process,
+        })
     }
 
     /// Handle of the I/O process. Making that process takes some 0.4 ms, so it is made on first
     /// use.
-    pub(crate) fn beside(&mut self) -> Result<Arc<Beside>, Errno> {
-        if let Some(beside) = &self.beside {
-            return Ok(beside.clone());
+    pub(crate) fn io_process(&mut self) -> Result<Arc<IoProcess>, Errno> {
+        if let Some(io_process) = &self.io_process {
+            return Ok(io_process.clone());
         }
-        let beside = if self.has_servers { Beside::start()? } else { Beside::nobody() };
-        if let Some(process) = io_process::number() {
+        let io_process =
+            if self.has_servers { IoProcess::start()? } else { IoProcess::in_this_process() };
+        if let Some(process) = io_process::pid() {
             self.waits.have_beside(process as u32);
         }
-        Ok(self.beside.insert(beside).clone())
+        Ok(self.io_process.insert(io_process).clone())
     }
 
     /// The prefetcher, without threads yet. When it is first asked for it takes some hundred
@@ -156,7 +166,7 @@ impl Prepared {
                 ..all
             };
             let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
-            Tasks::default().look(&prefetcher);
+            TaskLimits::default().apply(&prefetcher);
             prefetcher
         });
         prefetcher.clone()
@@ -164,25 +174,25 @@ impl Prepared {
 }
 
 /// The threads of a session.
-pub(crate) struct Engine {
+pub(crate) struct SessionServices {
     layout: Layout,
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
     file: OwnedFd,
-    common: Arc<Common>,
-    members: Arc<Members>,
+    common: Arc<SessionContext>,
+    joined: Arc<JoinedProcesses>,
 }
 
 /// An engine that runs.
-pub(crate) struct Started {
-    common: Arc<Common>,
-    members: Arc<Members>,
+pub(crate) struct RunningServices {
+    common: Arc<SessionContext>,
+    joined: Arc<JoinedProcesses>,
     socket: Arc<ControlSocket>,
 }
 
 /// Results of services that have ended.
 #[derive(Default)]
-pub(crate) struct Stopped {
+pub(crate) struct SessionResults {
     pub(crate) totals: Totals,
     pub(crate) prefetch: PrefetchStats,
     /// Each measured device, and true if it serves one request at a time.
@@ -190,25 +200,25 @@ pub(crate) struct Stopped {
     /// Programs that were followed.
     pub(crate) followed: u64,
     /// Counts of the programs' own predictions, if any were made.
-    pub(crate) speculated: Option<Counts>,
+    pub(crate) speculations: Option<Counts>,
 }
 
-impl Engine {
+impl SessionServices {
     pub(crate) fn new(
-        mut prepared: Prepared,
+        mut prepared: PreparedSession,
         file: OwnedFd,
         degraded: &Arc<Reasons>,
         options: &Options,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
         let faults = &options.faults;
-        let (beside, prefetcher) = (prepared.beside()?, prepared.prefetcher());
-        let Prepared { layout, listener, token, waits, .. } = prepared;
+        let (io_process, prefetcher) = (prepared.io_process()?, prepared.prefetcher());
+        let PreparedSession { layout, listener, token, waits, .. } = prepared;
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
             || faults.without.unwatched
-            || options.held_apart.is_some();
+            || options.isolation.is_some();
         let &Faults { keep_shadows, without, .. } = faults;
-        let tasks = Arc::new(Tasks::default());
+        let task_limits = Arc::new(TaskLimits::default());
         let learns = history.clone().map(|history| history as Arc<dyn Listener>);
         let admission = Arc::new(Admission {
             prefetcher,
@@ -218,60 +228,60 @@ impl Engine {
             without,
             ledger: Ledger::default(),
             sole: SingleSpindle::default(),
-            room: tasks.clone(),
+            room: task_limits.clone(),
             listener: learns,
         });
-        let common = Arc::new(Common {
-            beside,
+        let common = Arc::new(SessionContext {
+            io_process,
             admission,
-            tasks,
-            programs: Programs::default(),
-            unwatched: Unwatched::new(waits, follow_all),
+            task_limits,
+            program_prefetch: ProgramPrefetch::default(),
+            follow_policy: FollowPolicy::new(waits, follow_all),
             history,
         });
-        let members = Arc::new(Members::new(common.clone())?);
-        Ok(Engine { layout, listener, token, file, common, members })
+        let joined = Arc::new(JoinedProcesses::new(common.clone())?);
+        Ok(SessionServices { layout, listener, token, file, common, joined })
     }
 
     /// Descriptors that the services need.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
-        let members = self.members.descriptor();
-        let bell = self.common.beside.bell().map(|bell| bell.as_raw_fd());
-        let others = [self.listener.as_raw_fd(), self.file.as_raw_fd(), members];
+        let joined = self.joined.descriptor();
+        let bell = self.common.io_process.bell().map(|bell| bell.as_raw_fd());
+        let others = [self.listener.as_raw_fd(), self.file.as_raw_fd(), joined];
         others.into_iter().chain(bell).collect()
     }
 
     /// `first` is the command's file, if it is to be brought in.
-    pub(crate) fn start(self, first: Option<&Path>) -> Started {
-        let Engine { layout, listener, token, file, common, members } = self;
-        let watcher = members.clone();
-        common.beside.lead(STACK_BYTES, move || watcher.watch());
+    pub(crate) fn start(self, first: Option<&Path>) -> RunningServices {
+        let SessionServices { layout, listener, token, file, common, joined } = self;
+        let watcher = joined.clone();
+        common.io_process.run_forever(STACK_BYTES, move || watcher.watch());
         let degraded = common.admission.degraded.clone();
-        let socket = ControlSocket::new((listener, token), members.clone(), file, layout, degraded);
+        let socket = ControlSocket::new((listener, token), joined.clone(), file, layout, degraded);
         if let Some(path) = first {
             let (path, common) = (path.to_owned(), common.clone());
-            let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
+            let _ = common.io_process.clone().spawn("first", STACK_BYTES, move || {
                 let Some(device) = runahead_admission::mount_table::device(&path) else { return };
-                common.programs.bring_in(&common.admission.prefetcher, &path, device);
+                common.program_prefetch.prefetch(&common.admission.prefetcher, &path, device);
             });
         }
-        Started { common, members, socket }
+        RunningServices { common, joined, socket }
     }
 }
 
-impl Started {
+impl RunningServices {
     /// Stops the services. Their threads are not waited for: they hold nothing that outlives this
     /// process, and some may be in reads that are no longer needed. `None`: the I/O process has
     /// ended already.
-    pub(crate) fn stop(self) -> Option<Stopped> {
-        let Started { common, members, socket } = self;
-        let beside = common.beside.clone();
-        io_process::go_on();
+    pub(crate) fn stop(self) -> Option<SessionResults> {
+        let RunningServices { common, joined, socket } = self;
+        let io_process = common.io_process.clone();
+        io_process::resume();
         // Whose hints are given up may bring in a thread for others.
-        let ended = beside.ask(move || {
-            common.programs.give_up();
+        let ended = io_process.call(move || {
+            common.program_prefetch.cancel();
             (
-                members.end(),
+                joined.end(),
                 common.admission.prefetcher.stats(),
                 common.admission.prefetcher.measured(),
             )
@@ -279,8 +289,8 @@ impl Started {
         socket.close();
         let (totals, prefetch, measured) = ended?;
         let followed = socket.followed.load(Relaxed) as u64;
-        let speculated = socket.speculated();
-        Some(Stopped { totals, prefetch, measured, followed, speculated })
+        let speculations = socket.speculation_counts();
+        Some(SessionResults { totals, prefetch, measured, followed, speculations })
     }
 }
 

@@ -70,7 +70,7 @@ impl From<Counts> for Speculations {
 
 /// Costs and gains of prefetching beside time.
 #[derive(Debug, Default, Clone, Serialize)]
-pub struct Memory {
+pub struct MemoryStats {
     /// Bytes that may be prefetched and not used yet, as last looked at; 0: no process had to wait.
     pub budget_bytes: u64,
     /// Most bytes that were hinted, and not used yet, at a time.
@@ -104,7 +104,7 @@ pub struct Stats {
     /// Why shadows of a process were stopped for a while, and how often.
     pub stopped: BTreeMap<String, u64>,
     /// Costs of prefetching.
-    pub memory: Memory,
+    pub memory: MemoryStats,
     /// Programs that the agent was in, the command included.
     pub programs: u64,
     /// Processes that stalled.
@@ -170,7 +170,7 @@ pub struct Totals {
     sites_patched: u64,
     planted: (u64, u64),
     stopped: BTreeMap<String, u64>,
-    memory: Memory,
+    memory: MemoryStats,
 }
 
 impl Totals {
@@ -200,9 +200,9 @@ impl Totals {
     }
 
     /// Adds what concerns all processes together.
-    pub(crate) fn settle(&mut self, ledger: &Ledger) {
+    pub(crate) fn add_ledger(&mut self, ledger: &Ledger) {
         self.stopped = ledger.stops.all();
-        self.memory = Memory {
+        self.memory = MemoryStats {
             budget_bytes: ledger.budget.latest(),
             peak_bytes_ahead: ledger.budget.peak(),
             hints_overdue: ledger.overdue.load(Relaxed),

@@ -99,7 +99,7 @@ const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const MAP_TYPE: u64 = 0xf;
 
 /// Calls that are harmless with certain arguments: (call, argument, comparison, value).
-fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
+fn conditional_rules() -> Vec<(libc::c_long, u8, Op, u64)> {
     let mut rules = vec![
         // No readahead by the shadow's own reads, on the descriptors that it has opened.
         (libc::SYS_fadvise64, 3, Op::Eq, libc::POSIX_FADV_RANDOM as u64),
@@ -141,7 +141,7 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
 type Condition = (u8, Op, u64);
 
 /// Harmless if all of these hold: (call, conditions).
-fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
+fn combined_rules() -> Vec<(libc::c_long, Vec<Condition>)> {
     // Waiting and waking is allowed in the agent's own memory only. Private memory is not enough: a
     // page of a file that is mapped read-only is the same page for every process that maps it. To
     // wake a waiter there, or to queue before it, would be an effect.
@@ -168,7 +168,7 @@ const DENIES_TRUNCATION: i32 = 3;
 /// Rules by which a shadow opens files and keeps its memory: (call, conditions). With `openings`,
 /// open_how structures lie in [`OPENINGS`] only, and no mapping that begins below its end is made,
 /// unmapped, protected or moved.
-fn opening(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
+fn open_and_map_rules(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     const FIXED: u64 = libc::MAP_FIXED as u64;
     let private = |mask| (3, Op::MaskedEq(mask), libc::MAP_PRIVATE as u64);
     if !openings {
@@ -197,7 +197,7 @@ fn opening(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     ]
 }
 
-fn program(
+fn compile_filter(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     otherwise: SeccompAction,
     listed: SeccompAction,
@@ -210,11 +210,11 @@ fn program(
 fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    for (call, argument, op, value) in conditional() {
+    for (call, argument, op, value) in conditional_rules() {
         let condition = SeccompCondition::new(argument, Len::Qword, op, value)?;
         rules.entry(call).or_default().push(SeccompRule::new(vec![condition])?);
     }
-    for (call, conditions) in combined().into_iter().chain(opening(openings)) {
+    for (call, conditions) in combined_rules().into_iter().chain(open_and_map_rules(openings)) {
         let rules = rules.entry(call).or_default();
         if conditions.is_empty() {
             continue;
@@ -225,7 +225,7 @@ fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
         let rule = SeccompRule::new(conditions.collect::<Result<_, _>>()?)?;
         rules.push(rule);
     }
-    program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+    compile_filter(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
 /// Filter that runners add on top.
@@ -241,7 +241,7 @@ fn runner_filter() -> Result<BpfProgram, SandboxError> {
         SeccompRule::new(vec![SeccompCondition::new(argument, Len::Qword, Op::Ne, value)?])
     };
     rules.insert(libc::SYS_clone, vec![other(0, 0)?, other(4, FORK_MARK)?]);
-    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
+    compile_filter(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }
 
 /// The highest Landlock version of this kernel.
@@ -258,7 +258,7 @@ pub(crate) fn landlock_version() -> Result<i32, SandboxError> {
 }
 
 /// Fills in the sandbox's part of `config`, for a Landlock of no higher version than `most`.
-pub fn prepare(config: &mut AgentConfig, most: Option<i32>) -> Result<(), SandboxError> {
+pub fn fill_config(config: &mut AgentConfig, most: Option<i32>) -> Result<(), SandboxError> {
     let version = landlock_version()?.min(most.unwrap_or(i32::MAX));
     let openings = version < DENIES_TRUNCATION;
     let abi = match version {
@@ -276,13 +276,13 @@ pub fn prepare(config: &mut AgentConfig, most: Option<i32>) -> Result<(), Sandbo
     config.landlock_scoped = if version >= 6 { BitFlags::<Scope>::all().bits() } else { 0 };
     config.landlock_size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= 6));
     config.openings = openings.into();
-    config.filter_len = copy(&template_filter(openings)?, &mut config.filter)?;
-    config.runner_filter_len = copy(&runner_filter()?, &mut config.runner_filter)?;
+    config.filter_len = copy_filter(&template_filter(openings)?, &mut config.filter)?;
+    config.runner_filter_len = copy_filter(&runner_filter()?, &mut config.runner_filter)?;
     Ok(())
 }
 
 /// Copies a program into its place, in the kernel's layout; its number of instructions.
-fn copy(program: &BpfProgram, place: &mut [u64]) -> Result<u32, SandboxError> {
+fn copy_filter(program: &BpfProgram, place: &mut [u64]) -> Result<u32, SandboxError> {
     if program.len() > place.len() || program.len() > FILTER_MAX {
         return Err(SandboxError::TooLong(program.len()));
     }
@@ -427,7 +427,7 @@ mod tests {
             libc::SYS_read,
             libc::SYS_rt_sigqueueinfo,
         ];
-        let conditional = conditional();
+        let conditional = conditional_rules();
         for call in effects {
             assert!(!ALLOWED.contains(&call), "call {call}");
             assert!(conditional.iter().all(|(c, ..)| *c != call), "call {call}");

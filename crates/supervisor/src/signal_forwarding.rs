@@ -24,54 +24,54 @@ use nix::unistd::Pid;
 use runahead_admission::process::proc_files::stat;
 
 use crate::io_process;
-use crate::signal_blocking::{ALL, Mask, release, set_mask};
+use crate::signal_blocking::{ALL_SIGNALS, Mask, set_mask, unblock};
 
 /// Longest time that the command may take to stop on a stop signal, and the interval of polling.
-const STOPS_WITHIN: Duration = Duration::from_millis(200);
-const LOOK: Duration = Duration::from_millis(1);
+const STOP_TIMEOUT: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Generations between a process of the command and us.
-const GENERATIONS: usize = 256;
+const ANCESTORS_MAX: usize = 256;
 
 /// Passes on what comes.
-pub(crate) struct Passing {
+pub(crate) struct SignalForwarder {
     command: Pid,
     /// Readable while something waits.
-    bell: Option<SignalFd>,
+    signal_fd: Option<SignalFd>,
 }
 
-impl Passing {
+impl SignalForwarder {
     /// Forwards to `command`, a child that has not been collected.
-    pub(crate) fn to(command: Pid) -> Self {
+    pub(crate) fn new(command: Pid) -> Self {
         // The C library has let some of its own in when the first thread was started, which to
         // others are but the first that have no names.
-        set_mask(ALL);
+        set_mask(ALL_SIGNALS);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let mut all = SigSet::all();
         // The C library leaves out some, which it has for itself.
         // SAFETY: a mask of the kernel's is what such a set begins with.
-        unsafe { (&raw mut all).cast::<Mask>().write(ALL) };
-        Passing { command, bell: SignalFd::with_flags(&all, flags).ok() }
+        unsafe { (&raw mut all).cast::<Mask>().write(ALL_SIGNALS) };
+        SignalForwarder { command, signal_fd: SignalFd::with_flags(&all, flags).ok() }
     }
 
     /// Without it, [`Passing::pass`] is to be called every now and then.
-    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(|bell| bell.as_fd())
+    pub(crate) fn signal_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.signal_fd.as_ref().map(|bell| bell.as_fd())
     }
 
     /// Passes on what has come.
-    pub(crate) fn pass(&self) {
-        while let Some(signal) = take() {
-            self.pass_one(&signal);
+    pub(crate) fn forward_pending(&self) {
+        while let Some(signal) = next_pending() {
+            self.forward(&signal);
         }
     }
 
     /// The command has ended: what has come until now was for it.
-    pub(crate) fn end(self) {
-        while take().is_some() {}
-        release();
+    pub(crate) fn finish(self) {
+        while next_pending().is_some() {}
+        unblock();
     }
 
-    fn pass_one(&self, info: &libc::siginfo_t) {
+    fn forward(&self, info: &libc::siginfo_t) {
         let signal = info.si_signo;
         // SAFETY: all that is taken here has a sender, or nothing in its place.
         let sender = unsafe { info.si_pid() };
@@ -87,15 +87,15 @@ impl Passing {
             self.send(info);
         }
         if stops {
-            self.stop_with_it(signal);
+            self.stop_with_command(signal);
         }
     }
 
     fn send(&self, info: &libc::siginfo_t) {
         if info.si_signo == libc::SIGCONT {
-            io_process::go_on();
+            io_process::resume();
             // It may be the group that was sent it; once more would be seen if it is caught.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             if self.state() != Some('T') {
                 return;
             }
@@ -112,14 +112,14 @@ impl Passing {
     }
 
     /// A signal has come that stops, to us and to the command: if that stops, we do.
-    fn stop_with_it(&self, signal: c_int) {
-        let until = Instant::now() + STOPS_WITHIN;
+    fn stop_with_command(&self, signal: c_int) {
+        let until = Instant::now() + STOP_TIMEOUT;
         loop {
             match self.state() {
                 Some('T') => break,
                 None | Some('Z' | 'X') => return,
                 _ if Instant::now() > until => return,
-                _ => std::thread::sleep(LOOK),
+                _ => std::thread::sleep(POLL_INTERVAL),
             }
         }
         // SAFETY: no handler is installed; what was there is put back.
@@ -127,8 +127,8 @@ impl Passing {
             let before = libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
             // Here we stop.
-            set_mask(ALL & !(1 << (signal - 1)));
-            set_mask(ALL);
+            set_mask(ALL_SIGNALS & !(1 << (signal - 1)));
+            set_mask(ALL_SIGNALS);
             libc::signal(signal, before);
         }
     }
@@ -140,15 +140,16 @@ impl Passing {
 }
 
 /// The next signal that waits.
-fn take() -> Option<libc::siginfo_t> {
+fn next_pending() -> Option<libc::siginfo_t> {
     // SAFETY: zero is valid for a siginfo_t.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let bytes = size_of::<Mask>();
     // SAFETY: a mask of the size that is given, a siginfo to be written, and a time, all of which
     // live.
-    let got =
-        unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &ALL, &raw mut info, &at_once, bytes) };
+    let got = unsafe {
+        libc::syscall(libc::SYS_rt_sigtimedwait, &ALL_SIGNALS, &raw mut info, &at_once, bytes)
+    };
     (got > 0).then_some(info)
 }
 
@@ -156,7 +157,7 @@ fn take() -> Option<libc::siginfo_t> {
 fn descends_from_us(process: i32) -> bool {
     let ours = std::process::id() as i32;
     let mut at = process;
-    for _ in 0..GENERATIONS {
+    for _ in 0..ANCESTORS_MAX {
         if at <= 1 {
             return false;
         }

@@ -14,8 +14,8 @@ use runahead_admission::rotational;
 /// True if memory may be swapped out to a device that is waited for and serves many pages at a time
 /// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A rotational disk
 /// seeks for each page that is read out of order, where the kernel reads neighbours together.
-pub(crate) fn are_worth_it() -> bool {
-    read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !turns(&file)))
+pub(crate) fn any_worth_prefetching() -> bool {
+    read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !is_rotational(&file)))
 }
 
 /// The files and devices that memory is swapped out to and waited for.
@@ -27,7 +27,7 @@ fn files(swaps: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The device that `file` is or lies on turns.
-fn turns(file: &Path) -> bool {
+fn is_rotational(file: &Path) -> bool {
     let Ok(about) = metadata(file) else { return false };
     let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
     rotational::turns(major(device), minor(device))
@@ -49,6 +49,6 @@ mod tests {
 
     #[test]
     fn what_nothing_is_said_of_does_not_turn() {
-        assert!(!turns(Path::new("/nowhere")) && !turns(Path::new("/proc/swaps")));
+        assert!(!is_rotational(Path::new("/nowhere")) && !is_rotational(Path::new("/proc/swaps")));
     }
 }

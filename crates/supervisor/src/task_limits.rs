@@ -19,21 +19,21 @@ use crate::{io_process, rlimits};
 const SHARE: u64 = 8;
 /// A template, its runner, and what either starts: the helper that forks it, or a child of the
 /// runner's.
-const SHADOW: u64 = 3;
+const TASKS_PER_SHADOW: u64 = 3;
 /// Threads that there are in any case: the first, one at the control socket, and of the process
 /// beside this one the first and who waits for it.
-const ALWAYS: u64 = 4;
+const BASE_TASKS: u64 = 4;
 /// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
-const FEWEST: u64 = ALWAYS + 2 + SHADOW;
+const TASKS_MIN: u64 = BASE_TASKS + 2 + TASKS_PER_SHADOW;
 /// Shortest interval between two counts of tasks. It grows with the number of tasks that may be
 /// added, since few are soon used up.
-const LOOK: Duration = Duration::from_millis(5);
-const TASKS: u64 = 16;
-const SELDOM: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const TASKS_PER_INTERVAL: u64 = 16;
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
 /// Limit of tasks of a session.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub struct TaskLimits {
     /// Processes that may have shadows.
     shadowed: AtomicUsize,
     is_tight: AtomicBool,
@@ -41,7 +41,7 @@ pub struct Tasks {
 
 /// Counts of the latest look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Account {
+struct TaskUsage {
     /// Number of tasks that may still be started on the machine.
     free: u64,
     /// Threads of this process and the one beside it.
@@ -50,61 +50,61 @@ struct Account {
     shadowed: u64,
 }
 
-impl Account {
+impl TaskUsage {
     fn allowed(self) -> u64 {
         (self.free + self.threads).div_ceil(SHARE)
     }
 
     fn fits(self) -> bool {
-        self.threads + SHADOW * self.shadowed <= self.allowed()
+        self.threads + TASKS_PER_SHADOW * self.shadowed <= self.allowed()
     }
 
     fn workers(self) -> u64 {
-        (self.allowed().saturating_sub(ALWAYS) / 2).max(1)
+        (self.allowed().saturating_sub(BASE_TASKS) / 2).max(1)
     }
 }
 
-impl Tasks {
-    fn account(&self) -> Option<Account> {
-        let free = room_of("self")?;
+impl TaskLimits {
+    fn usage(&self) -> Option<TaskUsage> {
+        let free = tasks_left("self")?;
         let shadowed = self.shadowed.load(Relaxed) as u64;
-        Some(Account { free, threads: threads(), shadowed })
+        Some(TaskUsage { free, threads: threads(), shadowed })
     }
 
     /// True if one more process may join, with a dispatcher and shadows of its own.
     pub(crate) fn allows_one_more(&self) -> bool {
-        self.account().is_none_or(|now| {
-            Account { threads: now.threads + 1, shadowed: now.shadowed + 1, ..now }.fits()
+        self.usage().is_none_or(|now| {
+            TaskUsage { threads: now.threads + 1, shadowed: now.shadowed + 1, ..now }.fits()
         })
     }
 
     /// True if one more thread may be started.
     pub(crate) fn allows_thread(&self) -> bool {
-        self.account().is_none_or(|now| Account { threads: now.threads + 1, ..now }.fits())
+        self.usage().is_none_or(|now| TaskUsage { threads: now.threads + 1, ..now }.fits())
     }
 
     /// A process has joined.
-    pub(crate) fn join(&self) {
+    pub(crate) fn add_process(&self) {
         self.shadowed.fetch_add(1, Relaxed);
     }
 
     /// A process that had joined has ended.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn remove_process(&self) {
         self.shadowed.fetch_sub(1, Relaxed);
     }
 
     /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to
     /// look again, if there is a limit at all.
-    pub(crate) fn look(&self, prefetcher: &Prefetcher) -> Option<Duration> {
-        let now = self.account()?;
+    pub(crate) fn apply(&self, prefetcher: &Prefetcher) -> Option<Duration> {
+        let now = self.usage()?;
         prefetcher.set_threads(now.workers() as usize);
         self.is_tight.store(!now.fits(), Relaxed);
-        let tasks = u32::try_from(now.allowed() / TASKS).unwrap_or(u32::MAX).max(1);
-        Some(LOOK.saturating_mul(tasks).min(SELDOM))
+        let tasks = u32::try_from(now.allowed() / TASKS_PER_INTERVAL).unwrap_or(u32::MAX).max(1);
+        Some(CHECK_INTERVAL.saturating_mul(tasks).min(CHECK_INTERVAL_MAX))
     }
 }
 
-impl Room for Tasks {
+impl Room for TaskLimits {
     /// Since the last look.
     fn is_tight(&self) -> bool {
         self.is_tight.load(Relaxed)
@@ -112,34 +112,35 @@ impl Room for Tasks {
 
     fn allows_shadows(&self, process: u32) -> bool {
         // It may have a group of its own, with less room than ours.
-        let own = room_of(&process.to_string()).is_none_or(|free| free >= SHARE * SHADOW);
-        own && self.account().is_none_or(Account::fits)
+        let own =
+            tasks_left(&process.to_string()).is_none_or(|free| free >= SHARE * TASKS_PER_SHADOW);
+        own && self.usage().is_none_or(TaskUsage::fits)
     }
 }
 
 /// Why the command is to run in the place of this process rather than beside it, if it is.
-pub(crate) fn too_few() -> Option<String> {
-    let free = room_of("self")?;
-    let now = Account { free, threads: 1, shadowed: 0 };
-    (now.allowed() < FEWEST).then(|| {
+pub(crate) fn reason_no_session() -> Option<String> {
+    let free = tasks_left("self")?;
+    let now = TaskUsage { free, threads: 1, shadowed: 0 };
+    (now.allowed() < TASKS_MIN).then(|| {
         format!("its control group has room for {free} more processes and threads, of which shadows would take a part")
     })
 }
 
 /// Number of processes and threads that `process` could still start; `None`: no limit.
-fn room_of(process: &str) -> Option<u64> {
+fn tasks_left(process: &str) -> Option<u64> {
     let groups = memory_budget::groups_of(process, "pids");
-    groups.iter().filter_map(|dir| left(dir)).chain(rlimits::processes(0)).min()
+    groups.iter().filter_map(|dir| left_in_group(dir)).chain(rlimits::process_limit(0)).min()
 }
 
-fn left(group: &Path) -> Option<u64> {
+fn left_in_group(group: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse().ok();
     let (limit, used): (u64, u64) = (read("pids.max")?, read("pids.current")?);
     Some(limit.saturating_sub(used))
 }
 
 fn threads() -> u64 {
-    io_process::processes().iter().map(|process| threads_of(process)).sum()
+    io_process::proc_names().iter().map(|process| threads_of(process)).sum()
 }
 
 fn threads_of(process: &str) -> u64 {
@@ -154,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_small_share_is_ours_and_less_as_others_take_more() {
-        let now = |free, threads, shadowed| Account { free, threads, shadowed };
-        assert!(now(64, 1, 0).allowed() >= FEWEST && now(63, 1, 0).allowed() < FEWEST);
+        let now = |free, threads, shadowed| TaskUsage { free, threads, shadowed };
+        assert!(now(64, 1, 0).allowed() >= TASKS_MIN && now(63, 1, 0).allowed() < TASKS_MIN);
         assert!(now(60, 6, 1).fits(), "one process can be helped in a group of 66");
         assert!(!now(60, 6, 2).fits() && !now(40, 6, 1).fits() && now(43, 6, 0).fits());
         assert_eq!((now(0, 5, 1).workers(), now(3, 3, 0).workers()), (1, 1));
@@ -168,13 +169,13 @@ mod tests {
         let write = |name: &str, text: &str| {
             std::fs::write(dir.path().join(name), text).expect("ours");
         };
-        assert_eq!(left(dir.path()), None);
+        assert_eq!(left_in_group(dir.path()), None);
         write("pids.current", "7\n");
         write("pids.max", "max\n");
-        assert_eq!(left(dir.path()), None);
+        assert_eq!(left_in_group(dir.path()), None);
         write("pids.max", "20\n");
-        assert_eq!(left(dir.path()), Some(13));
+        assert_eq!(left_in_group(dir.path()), Some(13));
         write("pids.max", "5\n");
-        assert_eq!(left(dir.path()), Some(0), "it may be set below what there is");
+        assert_eq!(left_in_group(dir.path()), Some(0), "it may be set below what there is");
     }
 }

@@ -82,7 +82,7 @@ pub enum ConfineError {
 
 /// Effects that a command is allowed beside changes in the try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowed {
+pub struct TryPermissions {
     /// Sockets of networks, and of processes outside.
     pub network: bool,
     /// It may run where Landlock is missing.
@@ -95,16 +95,16 @@ pub struct Confinement {
     ruleset: Option<OwnedFd>,
     filters: Vec<BpfProgram>,
     /// Directory of the try, if the agent of the outer try enforces it.
-    inside: Option<PathBuf>,
+    nested_directory: Option<PathBuf>,
     /// Descriptions of what this kernel does not deny.
-    pub missing: Vec<String>,
+    pub not_denied: Vec<String>,
     /// Rights that are denied to commands of tries inside this one.
-    pub rights: LandlockRights,
+    pub nested_rights: LandlockRights,
 }
 
 impl Confinement {
     /// Changes are held apart below `held`; agents show `token`.
-    pub fn new(held: &Path, token: u64, allowed: Allowed) -> Result<Self, ConfineError> {
+    pub fn new(held: &Path, token: u64, allowed: TryPermissions) -> Result<Self, ConfineError> {
         let (mut missing, mut inside) = (Vec::new(), LandlockRights::NONE);
         let ruleset = match landlock_version() {
             Ok(version) if version >= VERSION_NEEDED => {
@@ -127,38 +127,48 @@ impl Confinement {
             }
         };
         let filters = filters(token, allowed.network)?;
-        Ok(Confinement { ruleset, filters, inside: None, missing, rights: inside })
+        Ok(Confinement {
+            ruleset,
+            filters,
+            nested_directory: None,
+            not_denied: missing,
+            nested_rights: inside,
+        })
     }
 
     /// Makes the sandbox for a try inside the try of this process. The agent in this process has
     /// the kernel deny the command all changes but below `held`, and shows it the inner try's view.
-    pub fn inside(held: &Path, network: bool) -> Result<Self, ConfineError> {
-        let filters = if network { Vec::new() } else { vec![no_network()?] };
-        Ok(Confinement { filters, inside: Some(held.to_owned()), ..Confinement::none() })
+    pub fn nested(held: &Path, network: bool) -> Result<Self, ConfineError> {
+        let filters = if network { Vec::new() } else { vec![no_network_filter()?] };
+        Ok(Confinement {
+            filters,
+            nested_directory: Some(held.to_owned()),
+            ..Confinement::unconfined()
+        })
     }
 
     /// It is one of those: there is an agent already.
-    pub(crate) fn is_inside(&self) -> bool {
-        self.inside.is_some()
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested_directory.is_some()
     }
 
     /// Makes no sandbox at all.
     #[must_use]
-    pub fn none() -> Self {
+    pub fn unconfined() -> Self {
         Confinement {
             ruleset: None,
             filters: Vec::new(),
-            inside: None,
-            missing: Vec::new(),
-            rights: LandlockRights::NONE,
+            nested_directory: None,
+            not_denied: Vec::new(),
+            nested_rights: LandlockRights::NONE,
         }
     }
 
     /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is
     /// allocated.
     pub fn enter(&self) -> Result<(), Errno> {
-        if let Some(held) = &self.inside {
-            return enter_inside(held, self.filters.first());
+        if let Some(held) = &self.nested_directory {
+            return enter_nested(held, self.filters.first());
         }
         // SAFETY: sets a flag of this process.
         Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
@@ -175,16 +185,16 @@ impl Confinement {
 
 /// Layout of `struct sock_fprog` (linux/filter.h).
 #[repr(C)]
-struct Program {
+struct SockFprog {
     len: u16,
     filter: *const seccompiler::sock_filter,
 }
 
 /// Restricts this process as [`Confinement::inside`] describes.
-fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
+fn enter_nested(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     let path = held.as_os_str().as_bytes();
     let program =
-        filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
+        filter.map(|filter| SockFprog { len: filter.len() as u16, filter: filter.as_ptr() });
     let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent;
     // the kernel does not know the call.
@@ -193,7 +203,7 @@ fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
 }
 
 /// Directory of the try that this process runs in, if it runs in one.
-pub fn around() -> Option<PathBuf> {
+pub fn enclosing_try() -> Option<PathBuf> {
     let mut path = [0u8; DIRECTORY_MAX];
     // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
     let len = unsafe { libc::prctl(PRCTL as i32, GET_DIRECTORY, path.as_mut_ptr(), path.len(), 0) };
@@ -248,7 +258,7 @@ fn condition(argument: u8, len: Len, op: Op, value: u64) -> Result<SeccompRule, 
     Ok(SeccompRule::new(vec![SeccompCondition::new(argument, len, op, value)?])?)
 }
 
-fn program(
+fn compile_filter(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     otherwise: SeccompAction,
     listed: SeccompAction,
@@ -280,21 +290,21 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     let elsewhere = of_class(|class| class == Class::Refused(libc::EOPNOTSUPP as u16));
     let allow = SeccompAction::Allow;
     let mut all = vec![
-        program(known, refused(libc::ENOSYS), allow.clone())?,
-        program(effects, allow.clone(), refused(libc::EPERM))?,
-        program(elsewhere, allow, refused(libc::EOPNOTSUPP))?,
+        compile_filter(known, refused(libc::ENOSYS), allow.clone())?,
+        compile_filter(effects, allow.clone(), refused(libc::EPERM))?,
+        compile_filter(elsewhere, allow, refused(libc::EOPNOTSUPP))?,
     ];
     if !network {
-        all.push(no_network()?);
+        all.push(no_network_filter()?);
     }
     Ok(all)
 }
 
 /// The filter that refuses sockets of networks.
-pub fn no_network() -> Result<BpfProgram, ConfineError> {
+pub fn no_network_filter() -> Result<BpfProgram, ConfineError> {
     // Names of hosts and interfaces are resolved through netlink, which stays in the machine.
     let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
     let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
     let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
-    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
+    compile_filter(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
 }

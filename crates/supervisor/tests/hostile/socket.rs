@@ -33,14 +33,14 @@ struct Open {
 
 impl Open {
     fn new(target: &Target) -> Self {
-        let address = control_socket::address();
-        let listener = control_socket::open(&address).expect("nobody else is there");
-        let token = control_socket::token().expect("random numbers");
+        let address = control_socket::new_address();
+        let listener = control_socket::open_listener(&address).expect("nobody else is there");
+        let token = control_socket::new_token().expect("random numbers");
         let file = File::open("/dev/null").expect("there").into();
         let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
         let degraded = target.common.admission.degraded.clone();
-        let members = target.members.clone();
-        let socket = ControlSocket::new((listener, token), members, file, layout, degraded);
+        let joined = target.joined.clone();
+        let socket = ControlSocket::new((listener, token), joined, file, layout, degraded);
         Open { address, token, _socket: socket }
     }
 

@@ -13,11 +13,11 @@ use runahead_admission::process::doorbell;
 use runahead_admission::process::shared_memory;
 use runahead_admission::slow_devices::Waits;
 use runahead_prefetch::Prefetcher;
-use runahead_supervisor::follow_policy::Unwatched;
-use runahead_supervisor::io_process::Beside;
-use runahead_supervisor::joined_processes::Members;
-use runahead_supervisor::session_context::Common;
-use runahead_supervisor::task_limits::Tasks;
+use runahead_supervisor::follow_policy::FollowPolicy;
+use runahead_supervisor::io_process::IoProcess;
+use runahead_supervisor::joined_processes::JoinedProcesses;
+use runahead_supervisor::session_context::SessionContext;
+use runahead_supervisor::task_limits::TaskLimits;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::Pid;
@@ -25,8 +25,8 @@ use rustix::process::Pid;
 /// A process that stands for the target: its memory is written by this test.
 pub struct Target {
     child: Child,
-    pub members: Arc<Members>,
-    pub common: Arc<Common>,
+    pub joined: Arc<JoinedProcesses>,
+    pub common: Arc<SessionContext>,
 }
 
 impl Target {
@@ -38,7 +38,7 @@ impl Target {
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
         let degraded = Arc::new(Reasons::default());
-        let tasks = Arc::new(Tasks::default());
+        let tasks = Arc::new(TaskLimits::default());
         let admission = Arc::new(Admission {
             prefetcher,
             degraded,
@@ -50,22 +50,22 @@ impl Target {
             room: tasks.clone(),
             listener: None,
         });
-        let common = Arc::new(Common {
-            beside: Beside::nobody(),
+        let common = Arc::new(SessionContext {
+            io_process: IoProcess::in_this_process(),
             admission,
-            tasks,
-            programs: Default::default(),
-            unwatched: Unwatched::new(waits, false),
+            task_limits: tasks,
+            program_prefetch: Default::default(),
+            follow_policy: FollowPolicy::new(waits, false),
             history: None,
         });
-        let members = Arc::new(Members::new(common.clone()).expect("epoll"));
+        let joined = Arc::new(JoinedProcesses::new(common.clone()).expect("epoll"));
         let child = Command::new("sh")
             .args(["-c", "read -r line; exec \"$@\"", "sh"])
             .args(then)
             .stdin(Stdio::piped())
             .spawn()
             .expect("a shell");
-        Target { child, members, common }
+        Target { child, joined, common }
     }
 
     pub fn pid(&self) -> Pid {
@@ -73,7 +73,7 @@ impl Target {
     }
 
     pub fn join(&self) -> Result<Seen, Errno> {
-        Ok(Seen::new(self.members.join(self.pid())?))
+        Ok(Seen::new(self.joined.join(self.pid())?))
     }
 
     pub fn go_on(&mut self) {
@@ -91,7 +91,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.members.end();
+        self.joined.end();
     }
 }
 
