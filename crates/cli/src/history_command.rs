@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runahead_history::store::digits;
-use runahead_history::{CommandKey, Run, Store, What, file};
+use runahead_history::{AccessKind, CommandKey, Run, Store, file};
 use serde_json::json;
 
 use crate::options::HistoryTask;
@@ -17,7 +17,7 @@ const NAME_DIGITS: usize = 12;
 
 /// Runs the task and returns the exit status.
 pub fn run(task: &HistoryTask) -> i32 {
-    match Store::of_user().map_err(|error| error.to_string()).and_then(|s| run_on(&s, task)) {
+    match Store::for_user().map_err(|error| error.to_string()).and_then(|s| run_on(&s, task)) {
         Ok(()) => 0,
         Err(text) => {
             let _ = writeln!(std::io::stderr(), "runahead: {text}");
@@ -67,7 +67,7 @@ fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
     }
 }
 
-fn error_text(error: runahead_history::Error) -> String {
+fn error_text(error: runahead_history::HistoryError) -> String {
     error.to_string()
 }
 
@@ -120,7 +120,7 @@ fn list(store: &Store, json: bool) -> Result<(), String> {
     for entry in store.list() {
         let Ok(Some(run)) = store.load(&entry.key) else { continue };
         let used = entry.used.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let data: u64 = run.accesses.iter().map(|access| access.what.bytes()).sum();
+        let data: u64 = run.accesses.iter().map(|access| access.kind.bytes()).sum();
         let name = digits(&entry.key);
         let text = match json {
             true => {
@@ -172,17 +172,17 @@ fn render(run: &Run) -> Vec<u8> {
     let mut text = Vec::new();
     let mut unused = run.unused.iter().peekable();
     for (access, number) in run.accesses.iter().zip(0u32..) {
-        let what = match access.what {
-            What::Look => "look".into(),
-            What::LookNoFollow => "look-at-link".into(),
-            What::List => "list".into(),
-            What::Link => "read-link".into(),
-            What::Execute => "execute".into(),
-            What::Data { offset, length } => format!("read {offset}+{length}"),
-            What::Touched { offset, length } => format!("use-mapped {offset}+{length}"),
+        let what = match access.kind {
+            AccessKind::Lookup => "look".into(),
+            AccessKind::LookupNoFollow => "look-at-link".into(),
+            AccessKind::List => "list".into(),
+            AccessKind::Link => "read-link".into(),
+            AccessKind::Execute => "execute".into(),
+            AccessKind::Data { offset, length } => format!("read {offset}+{length}"),
+            AccessKind::Touched { offset, length } => format!("use-mapped {offset}+{length}"),
         };
         let _ = write!(text, "{what}\t");
-        text.extend_from_slice(&run.place(access).path);
+        text.extend_from_slice(&run.path_of(access).path);
         if let Some((_, runs)) = unused.next_if(|(unused, _)| *unused == number) {
             let _ = write!(text, "\t(not in the last {runs})");
         }

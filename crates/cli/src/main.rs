@@ -20,7 +20,7 @@ use std::process::exit;
 
 use command_end::{RUNAHEAD_FAILED, close_stdio, end_like, launch_status, say};
 use options::{Cli, Destination, Sink, Task};
-use runahead_history::session::{Asked, Learning, Plan};
+use runahead_history::session::{HistoryOptions, Learning, Plan};
 use runahead_inject::{Command, LaunchError};
 use runahead_supervisor::{Faults, KeptDescriptors, Options, SessionError, Without};
 
@@ -73,7 +73,7 @@ fn run_command(run: &options::Run) -> i32 {
         (_, true) => Learning::Off,
         _ => Learning::WhereItWaits,
     };
-    let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn };
+    let asked = HistoryOptions { record: run.record.clone(), replay: run.replay.clone(), learn };
     let plan = Plan::new(&asked, &command, |line| say!("{line}"));
     // With statistics or a record, a failure to write them is reported on stderr.
     let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.complains());

@@ -14,10 +14,10 @@ fn main() -> ExitCode {
     match file::load(&path) {
         Ok(run) => {
             for access in &run.accesses {
-                let place = run.place(access);
-                println!("{:?}\t{}", access.what, String::from_utf8_lossy(&place.path));
+                let place = run.path_of(access);
+                println!("{:?}\t{}", access.kind, String::from_utf8_lossy(&place.path));
             }
-            println!("{} accesses, {} paths", run.accesses.len(), run.places.len());
+            println!("{} accesses, {} paths", run.accesses.len(), run.paths.len());
             println!("programs started after {:?} accesses", run.programs);
             ExitCode::SUCCESS
         }

@@ -17,7 +17,7 @@ use crate::format::{self, FILE_MAX, FormatError};
 
 /// Why a recorded run could not be had, or kept.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum HistoryError {
     /// The system refused.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
@@ -50,55 +50,55 @@ pub enum Error {
     NotPrivate(PathBuf),
 }
 
-impl Error {
+impl HistoryError {
     pub(crate) fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |error| Error::System { what, path, error }
+        move |error| HistoryError::System { what, path, error }
     }
 }
 
 /// Reads the run that is recorded in `path`.
-pub fn load(path: &Path) -> Result<Run, Error> {
+pub fn load(path: &Path) -> Result<Run, HistoryError> {
     // Opening never waits, whatever kind of file it is.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
-    let file = file.map_err(Error::system("read", path))?;
-    let meta = file.metadata().map_err(Error::system("read", path))?;
+    let file = file.map_err(HistoryError::system("read", path))?;
+    let meta = file.metadata().map_err(HistoryError::system("read", path))?;
     if !meta.is_file() {
-        return Err(Error::NotAFile(path.to_owned()));
+        return Err(HistoryError::NotAFile(path.to_owned()));
     }
     // Before any of it is read: it may be of any size.
     if meta.len() > FILE_MAX as u64 {
-        return Err(Error::TooLong(path.to_owned()));
+        return Err(HistoryError::TooLong(path.to_owned()));
     }
     let mut bytes = Vec::new();
     let longest = FILE_MAX as u64 + 1;
-    file.take(longest).read_to_end(&mut bytes).map_err(Error::system("read", path))?;
+    file.take(longest).read_to_end(&mut bytes).map_err(HistoryError::system("read", path))?;
     if bytes.len() > FILE_MAX {
-        return Err(Error::TooLong(path.to_owned()));
+        return Err(HistoryError::TooLong(path.to_owned()));
     }
-    format::decode(&bytes).map_err(|error| Error::Format { path: path.to_owned(), error })
+    format::decode(&bytes).map_err(|error| HistoryError::Format { path: path.to_owned(), error })
 }
 
 /// Absolute path, without links, to which a run recorded in `path` will be written. Only a regular
 /// file may be replaced.
-pub fn destination(path: &Path) -> Result<PathBuf, Error> {
+pub fn destination(path: &Path) -> Result<PathBuf, HistoryError> {
     let whole = match path.canonicalize() {
         Ok(there) if there.is_file() => return Ok(there),
-        Ok(_) => return Err(Error::NotAFile(path.to_owned())),
-        Err(_) => std::path::absolute(path).map_err(Error::system("write", path))?,
+        Ok(_) => return Err(HistoryError::NotAFile(path.to_owned())),
+        Err(_) => std::path::absolute(path).map_err(HistoryError::system("write", path))?,
     };
     match (whole.file_name(), whole.parent()) {
         (Some(name), Some(parent)) => {
-            let parent = parent.canonicalize().map_err(Error::system("write", path))?;
+            let parent = parent.canonicalize().map_err(HistoryError::system("write", path))?;
             Ok(parent.join(name))
         }
-        _ => Err(Error::NotAFile(path.to_owned())),
+        _ => Err(HistoryError::NotAFile(path.to_owned())),
     }
 }
 
 /// Writes `bytes` to `path`, readable by its owner alone.
-pub fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub fn save(path: &Path, bytes: &[u8]) -> Result<(), HistoryError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}-{}{TEMPORARY}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
@@ -114,7 +114,7 @@ pub fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         .and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|error| {
         let _ = std::fs::remove_file(&beside);
-        Error::System { what: "write", path: path.to_owned(), error }
+        HistoryError::System { what: "write", path: path.to_owned(), error }
     })
 }
 
@@ -145,20 +145,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_neither_waited_for_nor_replaced() {
+    fn only_regular_files_are_loaded_or_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let fifo = dir.path().join("fifo");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();
         assert!(made.expect("mkfifo is there").success());
         for path in [&fifo, Path::new("/dev/null"), Path::new("/dev/zero"), dir.path()] {
-            assert!(matches!(load(path), Err(Error::NotAFile(_))), "{}", path.display());
-            assert!(matches!(destination(path), Err(Error::NotAFile(_))), "{}", path.display());
+            assert!(matches!(load(path), Err(HistoryError::NotAFile(_))), "{}", path.display());
+            assert!(
+                matches!(destination(path), Err(HistoryError::NotAFile(_))),
+                "{}",
+                path.display()
+            );
         }
         assert!(load(&dir.path().join("none")).is_err());
         let long = dir.path().join("long");
         File::create(&long).and_then(|file| file.set_len(20 << 30)).expect("it takes no room");
         let now = std::time::Instant::now();
-        assert!(matches!(load(&long), Err(Error::TooLong(_))));
+        assert!(matches!(load(&long), Err(HistoryError::TooLong(_))));
         assert!(now.elapsed() < std::time::Duration::from_millis(5), "it was read");
         let link = dir.path().join("link");
         std::fs::write(dir.path().join("file"), "").expect("ours");

@@ -12,16 +12,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{Run, What};
+use crate::{AccessKind, Run};
 
 /// Accesses that are judged.
-pub const JUDGED: u32 = 64;
+pub const JUDGED_MAX: u32 = 64;
 /// Fewest of them from which something follows.
-pub const JUDGED_LEAST: u32 = 32;
+pub const JUDGED_MIN: u32 = 32;
 /// Accesses that have to be found before others are judged, and how many are waited for that.
 const FOUND: (u64, u64) = (32, 128);
 /// A run is judged only if it makes more than one in this many of the record's accesses.
-const FEW: usize = 4;
+const SILENT_SHARE: usize = 4;
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.
@@ -29,7 +29,7 @@ const OVERLAPPING: usize = 8;
 
 /// Knowledge of an access in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum Match {
     /// It is this one.
     At(usize),
     /// It is to something that is in the record.
@@ -42,19 +42,19 @@ pub enum Seen {
 pub struct Follower {
     run: Arc<Run>,
     numbers: HashMap<Vec<u8>, u32>,
-    uses: Vec<Uses>,
+    uses: Vec<PathUses>,
     passed: Vec<bool>,
     sent: Vec<bool>,
     recent: [u32; RECENT],
     matched: u64,
     place: usize,
     /// Bit set, a bit an access, the newest lowest: set if the access was not in the record.
-    strange: u64,
+    not_in_record: u64,
     /// Number of these bits that count.
     judged: u32,
     /// A run tells too few of the record's accesses to be judged by them.
     is_silent: bool,
-    told: u64,
+    reported: u64,
     used: u64,
     given_up: Option<u64>,
     programs: usize,
@@ -62,7 +62,7 @@ pub struct Follower {
 
 /// Use of one path in the recorded run.
 #[derive(Default)]
-struct Uses {
+struct PathUses {
     /// Accesses to other than data.
     plain: Vec<u32>,
     /// Ranges by their first byte, the one behind the last, and the access.
@@ -74,21 +74,22 @@ struct Uses {
 impl Follower {
     /// At the start of `run`.
     pub fn new(run: Arc<Run>) -> Self {
-        let paths = run.places.iter().zip(0..);
+        let paths = run.paths.iter().zip(0..);
         let numbers = paths.map(|(place, number)| (place.path.clone(), number)).collect();
-        let mut uses: Vec<Uses> = run.places.iter().map(|_| Uses::default()).collect();
+        let mut uses: Vec<PathUses> = run.paths.iter().map(|_| PathUses::default()).collect();
         for (access, number) in run.accesses.iter().zip(0u32..) {
-            let uses = &mut uses[access.place as usize];
-            match access.what.range() {
+            let uses = &mut uses[access.path as usize];
+            match access.kind.range() {
                 Some((offset, length)) => uses.data.push((offset, offset + length, number)),
                 None => uses.plain.push(number),
             }
         }
         uses.iter_mut().for_each(|uses| uses.data.sort_unstable());
         let all = run.accesses.len();
-        let tellable = run.accesses.iter().filter(|access| access.what.is_told()).count();
+        let tellable = run.accesses.iter().filter(|access| access.kind.is_reported()).count();
         Follower {
-            is_silent: (tellable as u64) < FOUND.0 && tellable < all || tellable * FEW < all,
+            is_silent: (tellable as u64) < FOUND.0 && tellable < all
+                || tellable * SILENT_SHARE < all,
             run,
             numbers,
             uses,
@@ -97,9 +98,9 @@ impl Follower {
             recent: [0; RECENT],
             matched: 0,
             place: 0,
-            strange: 0,
+            not_in_record: 0,
             judged: 0,
-            told: 0,
+            reported: 0,
             used: 0,
             given_up: None,
             programs: 0,
@@ -107,40 +108,41 @@ impl Follower {
     }
 
     /// The later run has done this.
-    pub fn saw(&mut self, path: &[u8], what: What) -> Seen {
+    pub fn observe(&mut self, path: &[u8], what: AccessKind) -> Match {
         let seen = self.find(path, what);
-        self.told += 1;
-        self.strange = (self.strange << 1) | u64::from(seen == Seen::Nowhere);
-        self.judged = JUDGED.min(self.judged + 1);
-        if let Seen::At(number) = seen {
+        self.reported += 1;
+        self.not_in_record = (self.not_in_record << 1) | u64::from(seen == Match::Nowhere);
+        self.judged = JUDGED_MAX.min(self.judged + 1);
+        if let Match::At(number) = seen {
             let before = self.matched;
             self.pass(number);
             if before < FOUND.0 && self.matched >= FOUND.0 {
                 // What came before its beginning says nothing.
-                (self.strange, self.judged) = (0, 0);
+                (self.not_in_record, self.judged) = (0, 0);
             }
         }
-        if self.matched < FOUND.0 && self.told < FOUND.1 || self.is_silent {
+        if self.matched < FOUND.0 && self.reported < FOUND.1 || self.is_silent {
             return seen;
         }
-        let is_other = self.judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > self.judged;
+        let is_other =
+            self.judged >= JUDGED_MIN && self.not_in_record.count_ones() * 2 > self.judged;
         if is_other && self.given_up.is_none() {
-            self.given_up = Some(self.told);
+            self.given_up = Some(self.reported);
         }
         seen
     }
 
     /// The later run has started a program. Short ones say nothing of what they do, so the place is
     /// at least where the recorded run was when it had started as many.
-    pub fn started_program(&mut self) {
+    pub fn program_started(&mut self) {
         if let Some(&before) = self.run.programs.get(self.programs) {
             self.place = self.place.max(before as usize);
         }
         self.programs += 1;
     }
 
-    fn find(&self, path: &[u8], what: What) -> Seen {
-        let Some(&place) = self.numbers.get(path) else { return Seen::Nowhere };
+    fn find(&self, path: &[u8], what: AccessKind) -> Match {
+        let Some(&place) = self.numbers.get(path) else { return Match::Nowhere };
         let uses = &self.uses[place as usize];
         let found = match what.range() {
             Some((offset, length)) => {
@@ -150,15 +152,15 @@ impl Follower {
                 match all.next() {
                     Some(&(.., number)) => Some(number),
                     None if uses.changed => None,
-                    None => return Seen::Nowhere,
+                    None => return Match::Nowhere,
                 }
             }
             None => {
-                let is_it = |&&number: &&u32| self.run.accesses[number as usize].what == what;
+                let is_it = |&&number: &&u32| self.run.accesses[number as usize].kind == what;
                 uses.plain.iter().find(is_it).copied()
             }
         };
-        found.map_or(Seen::Near, |number| Seen::At(number as usize))
+        found.map_or(Match::Near, |number| Match::At(number as usize))
     }
 
     fn pass(&mut self, number: usize) {
@@ -218,10 +220,10 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Place};
+    use crate::{Access, RecordedPath};
 
-    fn data(offset: u64, length: u64) -> What {
-        What::Data { offset, length }
+    fn data(offset: u64, length: u64) -> AccessKind {
+        AccessKind::Data { offset, length }
     }
 
     /// Each of `files` is looked up, and read in blocks.
@@ -229,10 +231,10 @@ mod tests {
         let mut run = Run::default();
         for place in 0..files {
             let path = format!("/{place}").into();
-            run.places.push(Place { path, key: place.into(), attributes: None });
-            run.accesses.push(Access { place, what: What::Look });
+            run.paths.push(RecordedPath { path, key: place.into(), attributes: None });
+            run.accesses.push(Access { path: place, kind: AccessKind::Lookup });
             let all = (0..blocks).map(|n| data(n << 14, 1 << 14));
-            run.accesses.extend(all.map(|what| Access { place, what }));
+            run.accesses.extend(all.map(|what| Access { path: place, kind: what }));
         }
         Arc::new(run)
     }
@@ -240,8 +242,8 @@ mod tests {
     fn follow(follower: &mut Follower, run: &Run, accesses: impl IntoIterator<Item = usize>) {
         for number in accesses {
             let access = &run.accesses[number];
-            let seen = follower.saw(&run.place(access).path, access.what);
-            assert_eq!(seen, Seen::At(number));
+            let seen = follower.observe(&run.path_of(access).path, access.kind);
+            assert_eq!(seen, Match::At(number));
         }
     }
 
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_early_access_moves_nothing_and_a_jump_is_believed_after_some() {
+    fn one_early_access_does_not_move_the_position_but_many_do() {
         let run = run(100, 0);
         let mut follower = Follower::new(run.clone());
         follow(&mut follower, &run, (0..20).chain([99]));
@@ -272,19 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_say_nothing_move_it_on() {
+    fn started_programs_advance_the_position() {
         let mut run = Run::clone(&run(100, 0));
         run.programs = vec![0, 30, 30, 90];
         let mut follower = Follower::new(Arc::new(run));
         for place in [0, 30, 30, 90, 90] {
-            follower.started_program();
+            follower.program_started();
             assert_eq!(follower.place(), place);
         }
     }
 
     /// Processes side by side make their accesses in any order.
     #[test]
-    fn another_order_is_no_other_run() {
+    fn reordered_accesses_are_the_same_run() {
         let run = run(100, 3);
         let mut follower = Follower::new(run.clone());
         let order = (0..400).map(|n| (n / 8) * 8 + (n * 5) % 8);
@@ -294,31 +296,36 @@ mod tests {
     }
 
     #[test]
-    fn another_run_is_given_up_soon_and_for_good() {
+    fn different_run_is_given_up_soon_and_for_good() {
         let run = run(100, 3);
         let mut follower = Follower::new(run.clone());
         follow(&mut follower, &run, 0..100);
         for n in 0..200u64 {
-            assert_eq!(follower.saw(format!("/other/{n}").as_bytes(), What::Look), Seen::Nowhere);
-            assert_eq!(follower.given_up().is_some(), n >= u64::from(JUDGED) / 2, "{n}");
+            assert_eq!(
+                follower.observe(format!("/other/{n}").as_bytes(), AccessKind::Lookup),
+                Match::Nowhere
+            );
+            assert_eq!(follower.given_up().is_some(), n >= u64::from(JUDGED_MAX) / 2, "{n}");
         }
         follow(&mut follower, &run, 100..300);
-        assert_eq!(follower.given_up(), Some(100 + u64::from(JUDGED) / 2 + 1));
+        assert_eq!(follower.given_up(), Some(100 + u64::from(JUDGED_MAX) / 2 + 1));
     }
 
     #[test]
-    fn little_is_no_evidence() {
+    fn few_accesses_are_no_evidence() {
         let run = run(30, 1);
         let other = |follower: &mut Follower, count: u64| {
-            (0..count).for_each(|n| _ = follower.saw(format!("/other/{n}").as_bytes(), What::Look));
+            (0..count).for_each(|n| {
+                _ = follower.observe(format!("/other/{n}").as_bytes(), AccessKind::Lookup)
+            });
             follower.given_up()
         };
         let mut follower = Follower::new(run.clone());
         // A record that began later.
         assert_eq!(other(&mut follower, FOUND.1 - FOUND.0), None);
         follow(&mut follower, &run, 0..FOUND.0 as usize);
-        assert_eq!(other(&mut follower, u64::from(JUDGED_LEAST) / 2), None);
-        assert!(other(&mut follower, u64::from(JUDGED_LEAST)).is_some());
+        assert_eq!(other(&mut follower, u64::from(JUDGED_MIN) / 2), None);
+        assert!(other(&mut follower, u64::from(JUDGED_MIN)).is_some());
         // Nothing of it comes.
         let mut follower = Follower::new(run);
         assert_eq!(other(&mut follower, FOUND.1 - 1), None);
@@ -327,14 +334,15 @@ mod tests {
 
     /// A program that waits only for mapped data is one of those.
     #[test]
-    fn by_what_was_touched_no_run_is_judged() {
+    fn runs_are_not_judged_by_touched_ranges() {
         let with_plain = |plain: u64| {
             let mut run = Run::clone(&run(1, plain));
-            let touched = (0..500).map(|n| What::Touched { offset: n << 20, length: 1 << 14 });
-            run.accesses.extend(touched.map(|what| Access { place: 0, what }));
+            let touched =
+                (0..500).map(|n| AccessKind::Touched { offset: n << 20, length: 1 << 14 });
+            run.accesses.extend(touched.map(|what| Access { path: 0, kind: what }));
             let mut follower = Follower::new(Arc::new(run));
             for n in 0..4 * FOUND.1 {
-                follower.saw(format!("/other/{n}").as_bytes(), What::Look);
+                follower.observe(format!("/other/{n}").as_bytes(), AccessKind::Lookup);
             }
             follower.given_up()
         };
@@ -343,18 +351,18 @@ mod tests {
     }
 
     #[test]
-    fn data_is_found_by_where_it_lies() {
+    fn data_is_found_by_its_offset() {
         let mut run = Run::clone(&run(1, 2));
         let far = data(1 << 30, 1 << 20);
-        run.accesses.push(Access { place: 0, what: far });
+        run.accesses.push(Access { path: 0, kind: far });
         let mut follower = Follower::new(Arc::new(run));
-        let mut saw = |what| follower.saw(b"/0", what);
-        assert_eq!(saw(data(100, 1)), Seen::At(1));
-        assert_eq!(saw(data(0, 1 << 20)), Seen::At(2), "the last that it reaches");
-        assert_eq!(saw(data((1 << 30) + 5, 9)), Seen::At(3));
-        assert_eq!(saw(data(1 << 25, 9)), Seen::Nowhere);
-        assert_eq!(saw(What::List), Seen::Near);
+        let mut saw = |what| follower.observe(b"/0", what);
+        assert_eq!(saw(data(100, 1)), Match::At(1));
+        assert_eq!(saw(data(0, 1 << 20)), Match::At(2), "the last that it reaches");
+        assert_eq!(saw(data((1 << 30) + 5, 9)), Match::At(3));
+        assert_eq!(saw(data(1 << 25, 9)), Match::Nowhere);
+        assert_eq!(saw(AccessKind::List), Match::Near);
         follower.has_changed(0);
-        assert_eq!(follower.saw(b"/0", data(1 << 25, 9)), Seen::Near, "it is another file");
+        assert_eq!(follower.observe(b"/0", data(1 << 25, 9)), Match::Near, "it is another file");
     }
 }

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use crate::{
-    ACCESSES_MAX, Access, Attributes, CommandKey, Origin, PATH_BYTES_MAX, PATHS_MAX, PROGRAMS_MAX,
-    Place, RANGE_MAX, Run, What,
+    ACCESSES_MAX, Access, AccessKind, Attributes, CommandKey, Origin, PATH_BYTES_MAX, PATHS_MAX,
+    PROGRAMS_MAX, RANGE_MAX, RecordedPath, Run,
 };
 
 /// First bytes of such a file.
@@ -93,9 +93,15 @@ struct WireRange {
 }
 
 /// Whats in a file; those to data come behind them.
-const WHATS: [What; 5] = [What::Look, What::LookNoFollow, What::List, What::Link, What::Execute];
-const DATA: u8 = WHATS.len() as u8;
-const TOUCHED: u8 = DATA + 1;
+const PLAIN_KINDS: [AccessKind; 5] = [
+    AccessKind::Lookup,
+    AccessKind::LookupNoFollow,
+    AccessKind::List,
+    AccessKind::Link,
+    AccessKind::Execute,
+];
+const DATA_CODE: u8 = PLAIN_KINDS.len() as u8;
+const TOUCHED_CODE: u8 = DATA_CODE + 1;
 
 /// The file's bytes.
 pub fn encode(run: &Run) -> Vec<u8> {
@@ -107,7 +113,7 @@ pub fn encode(run: &Run) -> Vec<u8> {
     let count = |n: usize| n as u32;
     put(postcard::to_allocvec(&Head {
         command: run.command,
-        places: count(run.places.len()),
+        places: count(run.paths.len()),
         accesses: count(run.accesses.len()),
         programs: count(run.programs.len()),
         unused: count(run.unused.len()),
@@ -115,7 +121,7 @@ pub fn encode(run: &Run) -> Vec<u8> {
         directory: run.origin.directory.clone(),
     }));
     let mut before: &[u8] = &[];
-    for place in &run.places {
+    for place in &run.paths {
         let shared = place.path.iter().zip(before).take_while(|(a, b)| a == b).count();
         let attributes = place.attributes.map(|a| (a.size, a.mtime, a.inode));
         let rest = place.path[shared..].to_owned();
@@ -125,12 +131,12 @@ pub fn encode(run: &Run) -> Vec<u8> {
     }
     let mut at = (0u32, 0u64);
     for access in &run.accesses {
-        let place = access.place.wrapping_sub(at.0) as i32;
-        at.0 = access.place;
-        let known = WHATS.iter().position(|what| *what == access.what);
-        let data = if access.what.is_told() { DATA } else { TOUCHED };
+        let place = access.path.wrapping_sub(at.0) as i32;
+        at.0 = access.path;
+        let known = PLAIN_KINDS.iter().position(|what| *what == access.kind);
+        let data = if access.kind.is_reported() { DATA_CODE } else { TOUCHED_CODE };
         put(postcard::to_allocvec(&WireAccess { place, what: known.map_or(data, |n| n as u8) }));
-        if let Some((offset, length)) = access.what.range() {
+        if let Some((offset, length)) = access.kind.range() {
             let range =
                 WireRange { offset: offset.wrapping_sub(at.1) as i64, length: length as u32 };
             put(postcard::to_allocvec(&range));
@@ -176,16 +182,16 @@ pub fn encode_within(run: &Run, max: usize) -> Vec<u8> {
 }
 
 fn drop_unused_places(run: &mut Run) {
-    let mut new: Vec<Option<u32>> = vec![None; run.places.len()];
+    let mut new: Vec<Option<u32>> = vec![None; run.paths.len()];
     let mut places = Vec::new();
     for access in &mut run.accesses {
-        let old = access.place as usize;
-        access.place = *new[old].get_or_insert_with(|| {
-            places.push(run.places[old].clone());
+        let old = access.path as usize;
+        access.path = *new[old].get_or_insert_with(|| {
+            places.push(run.paths[old].clone());
             places.len() as u32 - 1
         });
     }
-    run.places = places;
+    run.paths = places;
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -239,7 +245,7 @@ fn parse(text: &[u8]) -> Option<Run> {
     for _ in 0..head.places {
         let (wire, after) = postcard::take_from_bytes::<WirePlace>(rest).ok()?;
         rest = after;
-        let before = run.places.last().map_or(&[][..], |place| &place.path);
+        let before = run.paths.last().map_or(&[][..], |place| &place.path);
         let mut path = before.get(..wire.shared.into())?.to_owned();
         path.extend_from_slice(&wire.rest);
         path_bytes += path.len();
@@ -249,7 +255,7 @@ fn parse(text: &[u8]) -> Option<Run> {
         }
         let attributes = wire.attributes;
         let attributes = attributes.map(|(size, mtime, inode)| Attributes { size, mtime, inode });
-        run.places.push(Place { path, key: u64::from_le_bytes(wire.key), attributes });
+        run.paths.push(RecordedPath { path, key: u64::from_le_bytes(wire.key), attributes });
     }
     let mut at = (0u32, 0u64);
     for _ in 0..head.accesses {
@@ -257,7 +263,7 @@ fn parse(text: &[u8]) -> Option<Run> {
         rest = after;
         at.0 = at.0.wrapping_add(wire.place as u32);
         let what = match wire.what {
-            DATA | TOUCHED => {
+            DATA_CODE | TOUCHED_CODE => {
                 let (range, after) = postcard::take_from_bytes::<WireRange>(rest).ok()?;
                 rest = after;
                 let (offset, length) =
@@ -268,16 +274,16 @@ fn parse(text: &[u8]) -> Option<Run> {
                 }
                 at.1 = end;
                 match wire.what {
-                    DATA => What::Data { offset, length },
-                    _ => What::Touched { offset, length },
+                    DATA_CODE => AccessKind::Data { offset, length },
+                    _ => AccessKind::Touched { offset, length },
                 }
             }
-            known => *WHATS.get(usize::from(known))?,
+            known => *PLAIN_KINDS.get(usize::from(known))?,
         };
-        if at.0 as usize >= run.places.len() {
+        if at.0 as usize >= run.paths.len() {
             return None;
         }
-        run.accesses.push(Access { place: at.0, what });
+        run.accesses.push(Access { path: at.0, kind: what });
     }
     let mut before = 0u32;
     for _ in 0..head.programs {

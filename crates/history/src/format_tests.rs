@@ -29,18 +29,18 @@ impl Random {
                 inode: self.below(u64::MAX),
             });
             let key = self.below(u64::MAX);
-            run.places.push(Place { path: path.into_bytes(), key, attributes });
+            run.paths.push(RecordedPath { path: path.into_bytes(), key, attributes });
         }
         for _ in 0..self.below(200) {
             let place = self.below(places) as u32;
             let offset = self.below(i64::MAX as u64 - RANGE_MAX);
             let length = 1 + self.below(RANGE_MAX);
             let what = match self.below(8) {
-                n if n < 5 => WHATS[n as usize],
-                5 => What::Touched { offset, length },
-                _ => What::Data { offset, length },
+                n if n < 5 => PLAIN_KINDS[n as usize],
+                5 => AccessKind::Touched { offset, length },
+                _ => AccessKind::Data { offset, length },
             };
-            run.accesses.push(Access { place, what });
+            run.accesses.push(Access { path: place, kind: what });
             if self.below(9) == 0 {
                 run.programs.push(run.accesses.len() as u32);
             }
@@ -56,26 +56,26 @@ impl Random {
 
 /// Asserts all that users of a run rely on.
 fn assert_harmless(run: &Run) {
-    assert!(run.places.len() <= PATHS_MAX && run.accesses.len() <= ACCESSES_MAX);
-    assert!(run.places.iter().map(|p| p.path.len()).sum::<usize>() <= PATH_BYTES_MAX);
+    assert!(run.paths.len() <= PATHS_MAX && run.accesses.len() <= ACCESSES_MAX);
+    assert!(run.paths.iter().map(|p| p.path.len()).sum::<usize>() <= PATH_BYTES_MAX);
     assert!(run.programs.len() <= PROGRAMS_MAX && run.programs.is_sorted());
     assert!(run.programs.iter().all(|&n| n as usize <= run.accesses.len()));
     assert!(run.unused.is_sorted_by(|a, b| a.0 < b.0));
     assert!(run.unused.iter().all(|&(access, _)| (access as usize) < run.accesses.len()));
-    for place in &run.places {
+    for place in &run.paths {
         assert!(place.path.starts_with(b"/") && place.path.len() <= PATH_MAX);
         assert!(!place.path.contains(&0));
     }
     for access in &run.accesses {
-        assert!((access.place as usize) < run.places.len());
-        if let Some((offset, length)) = access.what.range() {
+        assert!((access.path as usize) < run.paths.len());
+        if let Some((offset, length)) = access.kind.range() {
             assert!((1..=RANGE_MAX).contains(&length) && offset <= i64::MAX as u64 - length);
         }
     }
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn encoded_run_decodes_unchanged() {
     let mut random = Random::seeded();
     assert_eq!(decode(&encode(&Run::default())), Ok(Run::default()));
     for _ in 0..500 {
@@ -86,7 +86,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn whatever_was_cut_off_is_missed() {
+fn truncated_file_is_damaged() {
     let bytes = encode(&Random(1).run());
     for len in 0..bytes.len() {
         let error = decode(&bytes[..len]).expect_err("not whole");
@@ -96,7 +96,7 @@ fn whatever_was_cut_off_is_missed() {
 }
 
 #[test]
-fn other_files_and_other_versions_are_told_apart() {
+fn other_files_and_versions_are_refused() {
     assert_eq!(decode(b"#!/bin/sh\n"), Err(FormatError::NotOne));
     let mut bytes = encode(&Run::default());
     bytes[VERSION_AT] += 1;
@@ -122,7 +122,7 @@ fn every_flipped_bit_is_noticed() {
 
 /// A hostile writer would give the file a right checksum.
 #[test]
-fn any_text_gives_an_error_or_something_harmless() {
+fn any_text_decodes_to_an_error_or_a_harmless_run() {
     let mut random = Random::seeded();
     let (mut good, mut bad) = (0, 0);
     for _ in 0..3000 {
@@ -158,7 +158,7 @@ fn any_text_gives_an_error_or_something_harmless() {
 
 /// A few bytes that unpack to much.
 #[test]
-fn bombs_are_refused_before_they_unfold() {
+fn decompression_bombs_are_refused() {
     let mut many = postcard::to_allocvec(&Head {
         command: [0; 16],
         places: PATHS_MAX as u32,
@@ -197,17 +197,21 @@ fn bombs_are_refused_before_they_unfold() {
 }
 
 #[test]
-fn what_is_too_long_loses_its_end() {
+fn encode_within_truncates_long_runs() {
     let mut run = Run::default();
     for n in 0..20_000u64 {
         let path = format!("/{}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
-        run.places.push(Place { path, key: n.wrapping_mul(77_777_777_777), attributes: None });
-        run.accesses.push(Access { place: n as u32, what: What::Look });
+        run.paths.push(RecordedPath {
+            path,
+            key: n.wrapping_mul(77_777_777_777),
+            attributes: None,
+        });
+        run.accesses.push(Access { path: n as u32, kind: AccessKind::Lookup });
     }
     let bytes = encode_within(&run, 100_000);
     let cut = decode(&bytes).expect("whole");
     assert!(bytes.len() <= 100_000 && cut.accesses.len() > 1000, "{}", cut.accesses.len());
     assert_eq!(cut.accesses[..], run.accesses[..cut.accesses.len()]);
-    assert_eq!(cut.places[..], run.places[..cut.places.len()]);
+    assert_eq!(cut.paths[..], run.paths[..cut.paths.len()]);
     assert_eq!(decode(&encode_within(&run, 0)).expect("whole").accesses, []);
 }

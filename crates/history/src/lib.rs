@@ -23,9 +23,9 @@ pub mod recorder;
 pub mod session;
 pub mod store;
 
-pub use file::Error;
-pub use follower::{Follower, Seen};
-pub use recorder::{Found, Recorder};
+pub use file::HistoryError;
+pub use follower::{Follower, Match};
+pub use recorder::{PathState, Recorder};
 pub use store::{Keys, Store};
 
 use runahead_abi::HintKind;
@@ -47,11 +47,11 @@ pub type CommandKey = [u8; 16];
 
 /// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum What {
+pub enum AccessKind {
     /// It was looked up.
-    Look,
+    Lookup,
     /// It was looked up, and not followed where it is a symbolic link.
-    LookNoFollow,
+    LookupNoFollow,
     /// It is a directory, and its entries were read.
     List,
     /// It is a symbolic link, whose text was read.
@@ -74,21 +74,21 @@ pub enum What {
     },
 }
 
-impl What {
+impl AccessKind {
     /// Kind of a hint's access, with the flags that matter. `None`: it is no access, or no file can
     /// have such a range.
     pub fn of_hint(kind: HintKind, flags: u32, offset: u64, length: u64) -> Option<Self> {
         Some(match kind {
-            HintKind::Lookup if flags & NO_FOLLOW != 0 => What::LookNoFollow,
-            HintKind::Lookup => What::Look,
-            HintKind::Listing => What::List,
-            HintKind::Link => What::Link,
-            HintKind::Program => What::Execute,
+            HintKind::Lookup if flags & NO_FOLLOW != 0 => AccessKind::LookupNoFollow,
+            HintKind::Lookup => AccessKind::Lookup,
+            HintKind::Listing => AccessKind::List,
+            HintKind::Link => AccessKind::Link,
+            HintKind::Program => AccessKind::Execute,
             HintKind::Cancel => return None,
             HintKind::Data => {
                 let end = offset.checked_add(length)?;
                 let sound = (1..=RANGE_MAX).contains(&length) && end <= i64::MAX as u64;
-                return sound.then_some(What::Data { offset, length });
+                return sound.then_some(AccessKind::Data { offset, length });
             }
         })
     }
@@ -96,19 +96,19 @@ impl What {
     /// The kind and flags of the hint that stands for it.
     pub fn hint(self) -> (HintKind, u32) {
         match self {
-            What::Look => (HintKind::Lookup, 0),
-            What::LookNoFollow => (HintKind::Lookup, NO_FOLLOW),
-            What::List => (HintKind::Listing, 0),
-            What::Link => (HintKind::Link, NO_FOLLOW),
-            What::Execute => (HintKind::Program, 0),
-            What::Data { .. } | What::Touched { .. } => (HintKind::Data, 0),
+            AccessKind::Lookup => (HintKind::Lookup, 0),
+            AccessKind::LookupNoFollow => (HintKind::Lookup, NO_FOLLOW),
+            AccessKind::List => (HintKind::Listing, 0),
+            AccessKind::Link => (HintKind::Link, NO_FOLLOW),
+            AccessKind::Execute => (HintKind::Program, 0),
+            AccessKind::Data { .. } | AccessKind::Touched { .. } => (HintKind::Data, 0),
         }
     }
 
     /// First byte and number of bytes, if it is an access to file data.
     pub fn range(self) -> Option<(u64, u64)> {
         match self {
-            What::Data { offset, length } | What::Touched { offset, length } => {
+            AccessKind::Data { offset, length } | AccessKind::Touched { offset, length } => {
                 Some((offset, length))
             }
             _ => None,
@@ -121,8 +121,8 @@ impl What {
     }
 
     /// A run that does it says so at once.
-    pub fn is_told(self) -> bool {
-        !matches!(self, What::Touched { .. })
+    pub fn is_reported(self) -> bool {
+        !matches!(self, AccessKind::Touched { .. })
     }
 }
 
@@ -139,7 +139,7 @@ pub struct Attributes {
 
 /// A path that a run used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RecordedPath {
     /// Absolute, without NUL.
     pub path: Vec<u8>,
     /// The identity under which the program reached it first (`runahead_abi::Identity`).
@@ -152,9 +152,9 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Index of the [`Place`].
-    pub place: u32,
+    pub path: u32,
     /// Kind of the access.
-    pub what: What,
+    pub kind: AccessKind,
 }
 
 /// A recorded run.
@@ -163,7 +163,7 @@ pub struct Run {
     /// Key of the command that ran.
     pub command: CommandKey,
     /// Each path once.
-    pub places: Vec<Place>,
+    pub paths: Vec<RecordedPath>,
     /// Accesses, in the order in which they were made.
     pub accesses: Vec<Access>,
     /// Number of accesses made before each program was started, in order. Never falls, and never
@@ -209,7 +209,7 @@ impl Origin {
 
 impl Run {
     /// The place of an access.
-    pub fn place(&self, access: &Access) -> &Place {
-        &self.places[access.place as usize]
+    pub fn path_of(&self, access: &Access) -> &RecordedPath {
+        &self.paths[access.path as usize]
     }
 }

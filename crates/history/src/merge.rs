@@ -11,38 +11,38 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::{Access, Attributes, PATH_BYTES_MAX, PATHS_MAX, Place, Run, What};
+use crate::{Access, AccessKind, Attributes, PATH_BYTES_MAX, PATHS_MAX, RecordedPath, Run};
 
 /// Runs in a row that did not make an access, after which it is dropped.
-pub const PATIENCE: u8 = 3;
+pub const UNUSED_RUNS_MAX: u8 = 3;
 /// Accesses before and behind one in the record that tell whether the later run told of that part.
-const AROUND: usize = 8;
+const NEIGHBOURS: usize = 8;
 
 /// The later run, by what it did.
-struct Made<'a> {
-    plain: HashMap<(&'a [u8], What), u32>,
+struct LaterAccesses<'a> {
+    plain: HashMap<(&'a [u8], AccessKind), u32>,
     /// Data by path, then first byte: the first byte behind the range, and the access's number.
     data: HashMap<&'a [u8], BTreeMap<u64, (u64, u32)>>,
 }
 
-impl<'a> Made<'a> {
+impl<'a> LaterAccesses<'a> {
     fn by(run: &'a Run) -> Self {
-        let mut made = Made { plain: HashMap::new(), data: HashMap::new() };
+        let mut made = LaterAccesses { plain: HashMap::new(), data: HashMap::new() };
         for (access, number) in run.accesses.iter().zip(0u32..) {
-            let path = &run.place(access).path[..];
-            match access.what.range() {
+            let path = &run.path_of(access).path[..];
+            match access.kind.range() {
                 Some((offset, length)) => {
                     let ranges = made.data.entry(path).or_default();
                     ranges.insert(offset, (offset + length, number));
                 }
-                None => _ = made.plain.insert((path, access.what), number),
+                None => _ = made.plain.insert((path, access.kind), number),
             }
         }
         made
     }
 
     /// The access that comes first, of those that bring all of `what`.
-    fn find(&self, path: &[u8], what: What) -> Option<u32> {
+    fn find(&self, path: &[u8], what: AccessKind) -> Option<u32> {
         let Some((offset, length)) = what.range() else {
             return self.plain.get(&(path, what)).copied();
         };
@@ -66,10 +66,10 @@ impl<'a> Made<'a> {
 /// `known`, brought up to date by a `later` run. One that is not `whole` (it was killed) says
 /// nothing of what it did not do.
 pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
-    let made = Made::by(later);
+    let made = LaterAccesses::by(later);
     let found: Vec<Option<u32>> =
-        known.accesses.iter().map(|a| made.find(&known.place(a).path, a.what)).collect();
-    let told = told_of(&found);
+        known.accesses.iter().map(|a| made.find(&known.path_of(a).path, a.kind)).collect();
+    let told = reported_around(&found);
     let unused: HashMap<u32, u8> = known.unused.iter().copied().collect();
 
     // Kept: behind which access of the later run, the access, and in how many runs it was not used.
@@ -81,7 +81,7 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
         }
         let before = unused.get(&(number as u32)).copied().unwrap_or(0);
         let runs = before.saturating_add(u8::from(whole && told[number]));
-        if runs < PATIENCE {
+        if runs < UNUSED_RUNS_MAX {
             kept.push((behind, known.accesses[number], runs));
         }
     }
@@ -89,14 +89,15 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
 }
 
 /// Flags, one an access: true if the later run reported most of the accesses around it.
-fn told_of(found: &[Option<u32>]) -> Vec<bool> {
+fn reported_around(found: &[Option<u32>]) -> Vec<bool> {
     let mut sums = vec![0usize];
     sums.extend(found.iter().scan(0, |sum, found| {
         *sum += usize::from(found.is_some());
         Some(*sum)
     }));
     let around = |number: usize| {
-        let (first, end) = (number.saturating_sub(AROUND), (number + AROUND + 1).min(found.len()));
+        let (first, end) =
+            (number.saturating_sub(NEIGHBOURS), (number + NEIGHBOURS + 1).min(found.len()));
         (sums[end] - sums[first]) * 2 >= end - first
     };
     (0..found.len()).map(around).collect()
@@ -108,13 +109,13 @@ fn assemble(known: &Run, later: &Run, kept: &[(u32, Access, u8)]) -> Run {
     let mut programs = later.programs.iter().peekable();
     for number in 0..=later.accesses.len() as u32 {
         while let Some((_, access, runs)) = kept.next_if(|(behind, ..)| *behind <= number) {
-            new.push(known.place(access), access.what, *runs);
+            new.push(known.path_of(access), access.kind, *runs);
         }
         while programs.next_if(|&&before| before <= number).is_some() {
             new.run.programs.push(new.run.accesses.len() as u32);
         }
         if let Some(access) = later.accesses.get(number as usize) {
-            new.push(later.place(access), access.what, 0);
+            new.push(later.path_of(access), access.kind, 0);
         }
     }
     new.run
@@ -131,24 +132,24 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(later: &'a Run) -> Self {
         let run = Run { command: later.command, origin: later.origin.clone(), ..Run::default() };
-        let attributes = later.places.iter().map(|p| (&p.path[..], p.attributes)).collect();
+        let attributes = later.paths.iter().map(|p| (&p.path[..], p.attributes)).collect();
         Builder { run, numbers: HashMap::new(), attributes, path_bytes: 0 }
     }
 
     /// Adds an access, unless the run is full.
-    fn push(&mut self, place: &Place, what: What, unused: u8) {
+    fn push(&mut self, place: &RecordedPath, what: AccessKind, unused: u8) {
         let number = match self.numbers.get(&place.path) {
             Some(&number) => number,
             None => {
                 let bytes = self.path_bytes + place.path.len();
-                if self.run.places.len() >= PATHS_MAX || bytes > PATH_BYTES_MAX {
+                if self.run.paths.len() >= PATHS_MAX || bytes > PATH_BYTES_MAX {
                     return;
                 }
                 self.path_bytes = bytes;
                 let newest = self.attributes.get(&place.path[..]).copied();
                 let attributes = newest.unwrap_or(place.attributes);
-                let number = self.run.places.len() as u32;
-                self.run.places.push(Place { attributes, ..place.clone() });
+                let number = self.run.paths.len() as u32;
+                self.run.paths.push(RecordedPath { attributes, ..place.clone() });
                 self.numbers.insert(place.path.clone(), number);
                 number
             }
@@ -159,65 +160,65 @@ impl<'a> Builder<'a> {
         if unused > 0 {
             self.run.unused.push((self.run.accesses.len() as u32, unused));
         }
-        self.run.accesses.push(Access { place: number, what });
+        self.run.accesses.push(Access { path: number, kind: what });
     }
 }
 
 /// True if writing `merged` in place of `known` gains nothing: all but one access in [`SAME_PARTS`]
 /// are equal, and so is the count of unused ones.
-pub fn is_much_like(known: &Run, merged: &Run) -> bool {
-    let all = |run: &Run| -> HashSet<(Vec<u8>, What)> {
-        run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()
+pub fn is_nearly_equal(known: &Run, merged: &Run) -> bool {
+    let all = |run: &Run| -> HashSet<(Vec<u8>, AccessKind)> {
+        run.accesses.iter().map(|a| (run.path_of(a).path.clone(), a.kind)).collect()
     };
     let (ours, theirs) = (all(known), all(merged));
     let common = ours.intersection(&theirs).count();
     let attributes = |run: &Run| -> HashMap<Vec<u8>, Option<Attributes>> {
-        run.places.iter().map(|p| (p.path.clone(), p.attributes)).collect()
+        run.paths.iter().map(|p| (p.path.clone(), p.attributes)).collect()
     };
     let (before, after) = (attributes(known), attributes(merged));
     let changed = after.iter().filter(|(path, a)| before.get(*path).is_some_and(|b| b != *a));
     let count = |run: &Run| run.unused.iter().map(|&(_, runs)| usize::from(runs)).sum::<usize>();
     let aged = count(known).abs_diff(count(merged));
     let different = ours.len().max(theirs.len()) - common + changed.count() + aged;
-    different * SAME_PARTS <= ours.len().max(theirs.len())
+    different * DIFFERENT_SHARE <= ours.len().max(theirs.len())
 }
 
 /// Share of accesses that may differ, for [`is_much_like`].
-pub const SAME_PARTS: usize = 64;
+pub const DIFFERENT_SHARE: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DATA: What = What::Data { offset: 0, length: 1 << 14 };
+    const DATA: AccessKind = AccessKind::Data { offset: 0, length: 1 << 14 };
 
     /// Each name is looked up and read.
     fn run(names: impl IntoIterator<Item = u32>) -> Run {
         let mut run = Run::default();
         for (name, place) in names.into_iter().zip(0..) {
             let attributes = Some(Attributes { size: 1 << 14, mtime: 1, inode: name.into() });
-            run.places.push(Place { path: format!("/{name}").into(), key: 0, attributes });
-            for what in [What::Look, DATA] {
-                run.accesses.push(Access { place, what });
+            run.paths.push(RecordedPath { path: format!("/{name}").into(), key: 0, attributes });
+            for what in [AccessKind::Lookup, DATA] {
+                run.accesses.push(Access { path: place, kind: what });
             }
         }
         run
     }
 
     fn names(run: &Run) -> Vec<String> {
-        let looks = run.accesses.iter().filter(|a| a.what == What::Look);
-        looks.map(|a| String::from_utf8_lossy(&run.place(a).path[1..]).into_owned()).collect()
+        let looks = run.accesses.iter().filter(|a| a.kind == AccessKind::Lookup);
+        looks.map(|a| String::from_utf8_lossy(&run.path_of(a).path[1..]).into_owned()).collect()
     }
 
     #[test]
-    fn what_only_the_record_has_stays_where_it_was() {
+    fn accesses_only_in_the_record_keep_their_place() {
         let merged = merge(&run(0..6), &run([1, 4, 9]), true);
         assert_eq!(names(&merged), ["0", "1", "2", "3", "4", "5", "9"]);
-        assert_eq!(merged.places.len(), 7);
+        assert_eq!(merged.paths.len(), 7);
     }
 
     #[test]
-    fn what_runs_do_not_use_is_dropped_and_comes_back() {
+    fn unused_accesses_are_dropped_and_can_return() {
         let (all, most) = (run(0..40), run((0..40).filter(|n| n % 8 != 3)));
         let mut known = all.clone();
         for left in [40, 40, 35] {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_did_not_tell_of_is_not_held_against_it() {
+    fn unreported_parts_do_not_count_as_unused() {
         let (all, half) = (run(0..100), run(0..40));
         let mut known = all.clone();
         (0..10).for_each(|_| known = merge(&known, &half, true));
@@ -244,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn data_is_the_same_however_it_was_cut() {
-        let data = |offset, length| Access { place: 0, what: What::Data { offset, length } };
+    fn data_ranges_match_however_they_are_split() {
+        let data = |offset, length| Access { path: 0, kind: AccessKind::Data { offset, length } };
         let of = |accesses: &[Access]| Run { accesses: accesses.to_vec(), ..run([7]) };
         let whole = of(&[data(0, 300)]);
         let pieces = of(&[data(100, 100), data(0, 100), data(200, 100)]);
@@ -256,19 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_last_of_a_file_counts() {
+    fn latest_attributes_of_a_file_win() {
         let (known, mut later) = (run(0..3), run([0, 2]));
-        later.places[0].attributes = Some(Attributes { size: 5, mtime: 9, inode: 1 });
-        later.places[1].attributes = None;
+        later.paths[0].attributes = Some(Attributes { size: 5, mtime: 9, inode: 1 });
+        later.paths[1].attributes = None;
         let merged = merge(&known, &later, true);
-        let of = |name: &[u8]| merged.places.iter().find(|p| p.path == name).expect("kept");
-        assert_eq!(of(b"/0").attributes, later.places[0].attributes);
-        assert_eq!(
-            (of(b"/1").attributes, of(b"/2").attributes),
-            (known.places[1].attributes, None)
-        );
-        assert!(!is_much_like(&known, &merged));
-        assert!(is_much_like(&run(0..300), &merge(&run(0..300), &run(0..300), true)));
+        let of = |name: &[u8]| merged.paths.iter().find(|p| p.path == name).expect("kept");
+        assert_eq!(of(b"/0").attributes, later.paths[0].attributes);
+        assert_eq!((of(b"/1").attributes, of(b"/2").attributes), (known.paths[1].attributes, None));
+        assert!(!is_nearly_equal(&known, &merged));
+        assert!(is_nearly_equal(&run(0..300), &merge(&run(0..300), &run(0..300), true)));
     }
 
     #[test]

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{
-    ACCESSES_MAX, Access, Attributes, CommandKey, PATH_BYTES_MAX, PATHS_MAX, PROGRAMS_MAX, Place,
-    Run, What,
+    ACCESSES_MAX, Access, AccessKind, Attributes, CommandKey, PATH_BYTES_MAX, PATHS_MAX,
+    PROGRAMS_MAX, RecordedPath, Run,
 };
 
 /// Adjacent reads become one of this many bytes at most, so that a run's place in it is known well.
@@ -17,7 +17,7 @@ const MERGED_MAX: u64 = 1 << 20;
 
 /// State of a path when the run has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum PathState {
     /// It is this file, and was before the run.
     Same(Attributes),
     /// The run or another process has written the file, so it no longer holds what was waited for.
@@ -33,18 +33,18 @@ pub enum Found {
 /// Accesses of a run so far.
 #[derive(Default)]
 pub struct Recorder {
-    places: Vec<Place>,
+    places: Vec<RecordedPath>,
     numbers: HashMap<Vec<u8>, u32>,
     path_bytes: usize,
     accesses: Vec<Access>,
-    done: HashSet<(u32, What)>,
-    data: HashMap<u32, Data>,
+    done: HashSet<(u32, AccessKind)>,
+    data: HashMap<u32, ReadRanges>,
     /// Ranges that were mapped, by path.
-    mappings: HashMap<u32, Data>,
+    mappings: HashMap<u32, ReadRanges>,
     /// Accesses that stand for mappings.
     mapped: HashSet<usize>,
     /// Ranges of mappings that were used, by path.
-    touched: BTreeMap<u32, Data>,
+    touched: BTreeMap<u32, ReadRanges>,
     touched_ranges: usize,
     /// Files of whose mappings it is known.
     resolved: HashSet<u32>,
@@ -54,14 +54,14 @@ pub struct Recorder {
 
 /// Ranges of one file that were read.
 #[derive(Default)]
-struct Data {
+struct ReadRanges {
     /// Disjoint ranges: first byte and the one behind the last.
     read: BTreeMap<u64, u64>,
     /// The access that was added last.
     last: Option<usize>,
 }
 
-impl Data {
+impl ReadRanges {
     /// Adds a range; false if all of it was there.
     fn add(&mut self, start: u64, end: u64) -> bool {
         let before = self.read.range(..=start).next_back().map(|(&s, &e)| (s, e));
@@ -81,10 +81,13 @@ impl Data {
     }
 
     /// Ranges of the file, in accesses of at most [`MERGED_MAX`] bytes.
-    fn pieces(&self) -> impl Iterator<Item = What> + '_ {
+    fn pieces(&self) -> impl Iterator<Item = AccessKind> + '_ {
         self.read.iter().flat_map(|(&start, &end)| {
             let starts = (start..end).step_by(MERGED_MAX as usize);
-            starts.map(move |offset| What::Touched { offset, length: MERGED_MAX.min(end - offset) })
+            starts.map(move |offset| AccessKind::Touched {
+                offset,
+                length: MERGED_MAX.min(end - offset),
+            })
         })
     }
 }
@@ -106,20 +109,21 @@ impl Recorder {
     }
 
     /// An access to `path`, which the program calls `key`.
-    pub fn saw(&mut self, path: &[u8], key: u64, what: What) {
-        let Some(place) = self.number(path, key) else {
+    pub fn add_access(&mut self, path: &[u8], key: u64, what: AccessKind) {
+        let Some(place) = self.path_number(path, key) else {
             self.left_out += 1;
             return;
         };
         match what {
-            What::Data { offset, length } => {
+            AccessKind::Data { offset, length } => {
                 let data = self.data.entry(place).or_default();
                 if !data.add(offset, offset + length) {
                     return;
                 }
                 let last = data.last.and_then(|last| self.accesses.get_mut(last));
-                if let Some(Access { what: What::Data { offset: start, length: so_far }, .. }) =
-                    last
+                if let Some(Access {
+                    kind: AccessKind::Data { offset: start, length: so_far }, ..
+                }) = last
                     && *start + *so_far == offset
                     && *so_far + length <= MERGED_MAX
                 {
@@ -134,30 +138,32 @@ impl Recorder {
             self.left_out += 1;
             return;
         }
-        if let What::Data { .. } = what
+        if let AccessKind::Data { .. } = what
             && let Some(data) = self.data.get_mut(&place)
         {
             data.last = Some(self.accesses.len());
         }
-        self.accesses.push(Access { place, what });
+        self.accesses.push(Access { path: place, kind: what });
     }
 
     /// A range of `path` was mapped.
-    pub fn mapped(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
-        let Some(place) = self.number(path, key).filter(|_| self.accesses.len() < ACCESSES_MAX)
+    pub fn add_mapping(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+        let Some(place) =
+            self.path_number(path, key).filter(|_| self.accesses.len() < ACCESSES_MAX)
         else {
             self.left_out += 1;
             return;
         };
         if self.mappings.entry(place).or_default().add(offset, offset + length) {
             self.mapped.insert(self.accesses.len());
-            self.accesses.push(Access { place, what: What::Data { offset, length } });
+            self.accesses.push(Access { path: place, kind: AccessKind::Data { offset, length } });
         }
     }
 
     /// A mapping of `path` has been used in this range.
-    pub fn touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
-        let Some(place) = self.number(path, key).filter(|_| self.touched_ranges < ACCESSES_MAX / 2)
+    pub fn add_touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+        let Some(place) =
+            self.path_number(path, key).filter(|_| self.touched_ranges < ACCESSES_MAX / 2)
         else {
             self.left_out += 1;
             return;
@@ -167,13 +173,13 @@ impl Recorder {
     }
 
     /// A program has been started.
-    pub fn started_program(&mut self) {
+    pub fn add_program(&mut self) {
         if self.programs.len() < PROGRAMS_MAX {
             self.programs.push(self.accesses.len() as u32);
         }
     }
 
-    fn number(&mut self, path: &[u8], key: u64) -> Option<u32> {
+    fn path_number(&mut self, path: &[u8], key: u64) -> Option<u32> {
         if let Some(&number) = self.numbers.get(path) {
             return Some(number);
         }
@@ -184,54 +190,56 @@ impl Recorder {
         self.path_bytes = bytes;
         let number = self.places.len() as u32;
         self.numbers.insert(path.to_owned(), number);
-        self.places.push(Place { path: path.to_owned(), key, attributes: None });
+        self.places.push(RecordedPath { path: path.to_owned(), key, attributes: None });
         Some(number)
     }
 
     /// The run, now that it has ended; `look` says what is found of each path.
-    pub fn finish(mut self, command: CommandKey, mut look: impl FnMut(&[u8]) -> Found) -> Run {
+    pub fn finish(mut self, command: CommandKey, mut look: impl FnMut(&[u8]) -> PathState) -> Run {
         let mut run = Run { command, ..Run::default() };
         let mut kept: Vec<Option<u32>> = Vec::with_capacity(self.places.len());
         let mut found = Vec::with_capacity(self.places.len());
         for mut place in self.places {
             let is = look(&place.path);
             found.push(is);
-            if is == Found::Unstored {
+            if is == PathState::Unstored {
                 kept.push(None);
                 continue;
             }
-            if let Found::Same(attributes) = is {
+            if let PathState::Same(attributes) = is {
                 place.attributes = Some(attributes);
             }
-            kept.push(Some(run.places.len() as u32));
-            run.places.push(place);
+            kept.push(Some(run.paths.len() as u32));
+            run.paths.push(place);
         }
         let is_mapped = |(number, access): (usize, &Access)| {
-            self.mapped.contains(&number).then_some(access.place)
+            self.mapped.contains(&number).then_some(access.path)
         };
         let mapped: HashSet<u32> = self.accesses.iter().enumerate().filter_map(is_mapped).collect();
         let mut touched = self.touched;
-        let put = |run: &mut Run, place: u32, what: What| {
+        let put = |run: &mut Run, place: u32, what: AccessKind| {
             let (Some(new), is) = (kept[place as usize], found[place as usize]) else { return };
             let mut what = what;
-            if let What::Data { offset, length } | What::Touched { offset, length } = &mut what {
+            if let AccessKind::Data { offset, length } | AccessKind::Touched { offset, length } =
+                &mut what
+            {
                 match is {
-                    Found::Written | Found::Absent => return,
+                    PathState::Written | PathState::Absent => return,
                     // Told in whole blocks, and mapped beyond the end.
-                    Found::Same(Attributes { size, .. }) => {
+                    PathState::Same(Attributes { size, .. }) => {
                         *length = size.saturating_sub(*offset).min(*length);
                     }
-                    Found::Unstored | Found::Unknown => {}
+                    PathState::Unstored | PathState::Unknown => {}
                 }
                 if *length == 0 {
                     return;
                 }
             }
-            run.accesses.push(Access { place: new, what });
+            run.accesses.push(Access { path: new, kind: what });
         };
         // Of each access, how many before it were kept.
         let mut before = Vec::with_capacity(self.accesses.len() + 1);
-        for (number, Access { place, what }) in self.accesses.into_iter().enumerate() {
+        for (number, Access { path: place, kind: what }) in self.accesses.into_iter().enumerate() {
             before.push(run.accesses.len() as u32);
             let is_mapping = self.mapped.contains(&number);
             let mut used = None;
@@ -246,7 +254,7 @@ impl Recorder {
             if !(is_mapping && known) {
                 put(&mut run, place, what);
             }
-            used.iter().flat_map(Data::pieces).for_each(|piece| put(&mut run, place, piece));
+            used.iter().flat_map(ReadRanges::pieces).for_each(|piece| put(&mut run, place, piece));
         }
         for (place, used) in touched {
             used.pieces().for_each(|piece| put(&mut run, place, piece));
@@ -261,30 +269,34 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    fn data(offset: u64, length: u64) -> What {
-        What::Data { offset, length }
+    fn data(offset: u64, length: u64) -> AccessKind {
+        AccessKind::Data { offset, length }
     }
 
-    fn touched(offset: u64, length: u64) -> What {
-        What::Touched { offset, length }
+    fn touched(offset: u64, length: u64) -> AccessKind {
+        AccessKind::Touched { offset, length }
     }
 
-    fn all_same(_: &[u8]) -> Found {
-        Found::Same(Attributes { size: 1 << 30, mtime: 1, inode: 2 })
+    fn all_same(_: &[u8]) -> PathState {
+        PathState::Same(Attributes { size: 1 << 30, mtime: 1, inode: 2 })
     }
 
     #[test]
     fn each_access_is_kept_once_and_in_order() {
         let mut recorder = Recorder::default();
         for _ in 0..2 {
-            recorder.saw(b"/a", 1, What::Look);
-            recorder.saw(b"/b", 2, What::List);
-            recorder.saw(b"/a", 1, What::LookNoFollow);
+            recorder.add_access(b"/a", 1, AccessKind::Lookup);
+            recorder.add_access(b"/b", 2, AccessKind::List);
+            recorder.add_access(b"/a", 1, AccessKind::LookupNoFollow);
         }
         let run = recorder.finish([7; 16], all_same);
-        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
-        let expected: [(&[u8], _); 3] =
-            [(b"/a", What::Look), (b"/b", What::List), (b"/a", What::LookNoFollow)];
+        let shown: Vec<_> =
+            run.accesses.iter().map(|a| (&run.path_of(a).path[..], a.kind)).collect();
+        let expected: [(&[u8], _); 3] = [
+            (b"/a", AccessKind::Lookup),
+            (b"/b", AccessKind::List),
+            (b"/a", AccessKind::LookupNoFollow),
+        ];
         assert_eq!(shown, expected);
     }
 
@@ -292,37 +304,38 @@ mod tests {
     fn adjacent_reads_become_one_up_to_a_bound_and_known_bytes_are_left_out() {
         let mut recorder = Recorder::default();
         for block in 0..100u64 {
-            recorder.saw(b"/a", 1, data(block << 14, 1 << 14));
-            recorder.saw(b"/other", 2, data(block << 20, 1));
+            recorder.add_access(b"/a", 1, data(block << 14, 1 << 14));
+            recorder.add_access(b"/other", 2, data(block << 20, 1));
         }
-        recorder.saw(b"/a", 1, data(5 << 14, 10 << 14));
+        recorder.add_access(b"/a", 1, data(5 << 14, 10 << 14));
         let run = recorder.finish([0; 16], all_same);
-        let of_a: Vec<_> = run.accesses.iter().filter(|a| a.place == 0).map(|a| a.what).collect();
+        let of_a: Vec<_> = run.accesses.iter().filter(|a| a.path == 0).map(|a| a.kind).collect();
         assert_eq!(of_a, [data(0, 64 << 14), data(64 << 14, 36 << 14)]);
         assert_eq!(run.accesses.len(), 102);
     }
 
     #[test]
-    fn what_was_written_is_gone_or_lies_in_memory_is_not_to_be_read() {
+    fn data_of_changed_or_unstored_files_is_not_recorded() {
         let mut recorder = Recorder::default();
         for path in [&b"/written"[..], b"/gone", b"/memory", b"/short", b"/kept"] {
-            recorder.saw(path, 1, What::Look);
-            recorder.saw(path, 1, data(1 << 14, 1 << 14));
-            recorder.started_program();
+            recorder.add_access(path, 1, AccessKind::Lookup);
+            recorder.add_access(path, 1, data(1 << 14, 1 << 14));
+            recorder.add_program();
         }
         let run = recorder.finish([0; 16], |path| match path {
-            b"/written" => Found::Written,
-            b"/gone" => Found::Absent,
-            b"/memory" => Found::Unstored,
-            b"/short" => Found::Same(Attributes { size: 100, mtime: 1, inode: 1 }),
-            _ => Found::Same(Attributes { size: (1 << 14) + 5, mtime: 1, inode: 1 }),
+            b"/written" => PathState::Written,
+            b"/gone" => PathState::Absent,
+            b"/memory" => PathState::Unstored,
+            b"/short" => PathState::Same(Attributes { size: 100, mtime: 1, inode: 1 }),
+            _ => PathState::Same(Attributes { size: (1 << 14) + 5, mtime: 1, inode: 1 }),
         });
-        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
+        let shown: Vec<_> =
+            run.accesses.iter().map(|a| (&run.path_of(a).path[..], a.kind)).collect();
         let expected: [(&[u8], _); 5] = [
-            (b"/written", What::Look),
-            (b"/gone", What::Look),
-            (b"/short", What::Look),
-            (b"/kept", What::Look),
+            (b"/written", AccessKind::Lookup),
+            (b"/gone", AccessKind::Lookup),
+            (b"/short", AccessKind::Lookup),
+            (b"/kept", AccessKind::Lookup),
             (b"/kept", data(1 << 14, 5)),
         ];
         assert_eq!(shown, expected);
@@ -330,29 +343,30 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_what_was_used_of_it() {
+    fn mapping_is_recorded_as_its_touched_ranges() {
         let mut recorder = Recorder::default();
-        recorder.saw(b"/program", 1, What::Execute);
-        recorder.mapped(b"/known", 2, 0, 8 << 20);
-        recorder.mapped(b"/known", 2, 4 << 20, 1 << 20);
-        recorder.saw(b"/between", 3, What::Look);
-        recorder.mapped(b"/known", 2, 6 << 20, 4 << 20);
-        recorder.mapped(b"/unknown", 4, 0, 8 << 20);
-        recorder.saw(b"/known", 2, data(7 << 20, 5));
-        recorder.touched(b"/known", 2, 3 << 20, (1 << 20) + 7);
-        recorder.touched(b"/known", 2, 0, 1 << 14);
-        recorder.touched(b"/program", 1, 1 << 14, 1 << 14);
-        recorder.touched(b"/left", 5, 0, 1);
-        recorder.started_program();
+        recorder.add_access(b"/program", 1, AccessKind::Execute);
+        recorder.add_mapping(b"/known", 2, 0, 8 << 20);
+        recorder.add_mapping(b"/known", 2, 4 << 20, 1 << 20);
+        recorder.add_access(b"/between", 3, AccessKind::Lookup);
+        recorder.add_mapping(b"/known", 2, 6 << 20, 4 << 20);
+        recorder.add_mapping(b"/unknown", 4, 0, 8 << 20);
+        recorder.add_access(b"/known", 2, data(7 << 20, 5));
+        recorder.add_touched(b"/known", 2, 3 << 20, (1 << 20) + 7);
+        recorder.add_touched(b"/known", 2, 0, 1 << 14);
+        recorder.add_touched(b"/program", 1, 1 << 14, 1 << 14);
+        recorder.add_touched(b"/left", 5, 0, 1);
+        recorder.add_program();
         let run = recorder.finish([0; 16], all_same);
-        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
+        let shown: Vec<_> =
+            run.accesses.iter().map(|a| (&run.path_of(a).path[..], a.kind)).collect();
         let expected: [(&[u8], _); 9] = [
-            (b"/program", What::Execute),
+            (b"/program", AccessKind::Execute),
             (b"/program", touched(1 << 14, 1 << 14)),
             (b"/known", touched(0, 1 << 14)),
             (b"/known", touched(3 << 20, 1 << 20)),
             (b"/known", touched(4 << 20, 7)),
-            (b"/between", What::Look),
+            (b"/between", AccessKind::Lookup),
             (b"/unknown", data(0, 8 << 20)),
             (b"/known", data(7 << 20, 5)),
             (b"/left", touched(0, 1)),
@@ -362,16 +376,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_end_is_cut() {
+    fn endless_run_is_truncated() {
         let mut recorder = Recorder::default();
         for n in 0..ACCESSES_MAX as u64 + 10 {
-            recorder.saw(b"/a", 1, data((3 * n) << 14, 1));
+            recorder.add_access(b"/a", 1, data((3 * n) << 14, 1));
         }
         assert_eq!((recorder.len(), recorder.left_out()), (ACCESSES_MAX, 10));
         let mut recorder = Recorder::default();
         let long = "/x".repeat(2000);
         for n in 0..20_000 {
-            recorder.saw(format!("{long}{n}").as_bytes(), 1, What::Look);
+            recorder.add_access(format!("{long}{n}").as_bytes(), 1, AccessKind::Lookup);
         }
         assert!(recorder.len() * long.len() <= PATH_BYTES_MAX);
         assert_eq!(recorder.len() as u64 + recorder.left_out(), 20_000);

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::geteuid;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::file::{self, Error, TEMPORARY};
+use crate::file::{self, HistoryError, TEMPORARY};
 use crate::{Attributes, CommandKey, Run, format};
 
 /// Bytes that one command's run may have.
@@ -33,9 +33,9 @@ pub const COMMAND_MAX: usize = 4 << 20;
 /// Bytes of all of them.
 pub const TOTAL_MAX: u64 = 256 << 20;
 /// Suffix of the files.
-const ENDING: &str = ".history";
+const SUFFIX: &str = ".history";
 /// Age at which a temporary file counts as left behind.
-const ABANDONED: Duration = Duration::from_secs(3600);
+const TEMPORARY_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// File whose existence disables learning and automatic replay.
 pub const DISABLED: &str = "disabled";
@@ -107,7 +107,7 @@ pub struct Store {
 
 /// A record that is kept.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredRecord {
     /// Key of the record.
     pub key: CommandKey,
     /// When it was written, or of use last.
@@ -119,11 +119,13 @@ pub struct Kept {
 impl Store {
     /// The directory of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which
     /// may not be there yet.
-    pub fn of_user() -> Result<Self, Error> {
+    pub fn for_user() -> Result<Self, HistoryError> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = variable("XDG_STATE_HOME")
             .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
-            .ok_or(Error::NoPlace("neither XDG_STATE_HOME nor HOME is set to an absolute path"))?;
+            .ok_or(HistoryError::NoPlace(
+                "neither XDG_STATE_HOME nor HOME is set to an absolute path",
+            ))?;
         Ok(Store::at(&state.join("runahead"), TOTAL_MAX))
     }
 
@@ -138,34 +140,34 @@ impl Store {
     }
 
     /// Makes the directory if need be, and sees that something can be kept there.
-    pub fn prepare(&self) -> Result<(), Error> {
+    pub fn prepare(&self) -> Result<(), HistoryError> {
         let dir = &self.dir;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(Error::system("make the directory", dir))?;
+        made.map_err(HistoryError::system("make the directory", dir))?;
         self.check()?;
         let probe = dir.join(format!("{}{TEMPORARY}", std::process::id()));
-        File::create(&probe).map_err(Error::system("write to", dir))?;
+        File::create(&probe).map_err(HistoryError::system("write to", dir))?;
         let _ = fs::remove_file(&probe);
         Ok(())
     }
 
     /// Checks that the directory is the user's own, and that no other user can write to it.
-    fn check(&self) -> Result<(), Error> {
-        let meta =
-            fs::metadata(&self.dir).map_err(Error::system("use the directory", &self.dir))?;
+    fn check(&self) -> Result<(), HistoryError> {
+        let meta = fs::metadata(&self.dir)
+            .map_err(HistoryError::system("use the directory", &self.dir))?;
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-            return Err(Error::NotPrivate(self.dir.clone()));
+            return Err(HistoryError::NotPrivate(self.dir.clone()));
         }
         Ok(())
     }
 
     /// Path of the record of `command`, which need not exist.
     pub fn file(&self, command: &CommandKey) -> PathBuf {
-        self.dir.join(digits(command) + ENDING)
+        self.dir.join(digits(command) + SUFFIX)
     }
 
     /// Loads the record under `key`.
-    pub fn load(&self, key: &CommandKey) -> Result<Option<Run>, Error> {
+    pub fn load(&self, key: &CommandKey) -> Result<Option<Run>, HistoryError> {
         let path = self.file(key);
         if !path.exists() {
             return Ok(None);
@@ -173,7 +175,9 @@ impl Store {
         self.check()?;
         match file::load(&path) {
             Ok(run) => Ok((run.command == *key).then_some(run)),
-            Err(Error::System { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(HistoryError::System { error, .. })
+                if error.kind() == std::io::ErrorKind::NotFound =>
+            {
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -186,15 +190,15 @@ impl Store {
     }
 
     /// From now on nothing is to be learned, or it is.
-    pub fn disable(&self, disabled: bool) -> Result<(), Error> {
+    pub fn disable(&self, disabled: bool) -> Result<(), HistoryError> {
         let path = self.dir.join(DISABLED);
         if disabled {
             self.prepare()?;
-            return File::create(&path).map(drop).map_err(Error::system("make", &path));
+            return File::create(&path).map(drop).map_err(HistoryError::system("make", &path));
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::system("remove", &path)(error))
+                Err(HistoryError::system("remove", &path)(error))
             }
             _ => Ok(()),
         }
@@ -208,7 +212,7 @@ impl Store {
     }
 
     /// Excludes the directory `path` from recording from now on, or includes it again.
-    pub fn exclude(&self, path: &Path, excluded: bool) -> Result<(), Error> {
+    pub fn exclude(&self, path: &Path, excluded: bool) -> Result<(), HistoryError> {
         self.prepare()?;
         let path = path.as_os_str().as_bytes();
         let mut all = self.excluded();
@@ -237,7 +241,7 @@ impl Store {
 
     /// Records findings about file systems: new ones are appended, those that no longer serve one
     /// request at a time are removed.
-    pub fn note_sole(&self, found: &[(u64, bool)]) -> Result<(), Error> {
+    pub fn note_sole(&self, found: &[(u64, bool)]) -> Result<(), HistoryError> {
         let before = self.sole();
         let mut all = before.clone();
         for &(file_system, sole) in found {
@@ -257,34 +261,34 @@ impl Store {
     }
 
     /// Records in the store, the one used last first.
-    pub fn list(&self) -> Vec<Kept> {
+    pub fn list(&self) -> Vec<StoredRecord> {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(key) = name.to_str().and_then(|name| key_of(name.strip_suffix(ENDING)?))
+            let Some(key) = name.to_str().and_then(|name| key_of(name.strip_suffix(SUFFIX)?))
             else {
                 continue;
             };
             let Ok(meta) = entry.metadata() else { continue };
             let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            all.push(Kept { key, used, bytes: meta.len() });
+            all.push(StoredRecord { key, used, bytes: meta.len() });
         }
         all.sort_by_key(|kept| std::cmp::Reverse(kept.used));
         all
     }
 
     /// Removes what is remembered under `key`; false if nothing was.
-    pub fn forget(&self, key: &CommandKey) -> Result<bool, Error> {
+    pub fn forget(&self, key: &CommandKey) -> Result<bool, HistoryError> {
         let path = self.file(key);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::system("remove", &path)(error)),
+            Err(error) => Err(HistoryError::system("remove", &path)(error)),
         }
     }
 
     /// Remembers `run`, and sees to the bounds.
-    pub fn save(&self, run: &Run) -> Result<(), Error> {
+    pub fn save(&self, run: &Run) -> Result<(), HistoryError> {
         self.prepare()?;
         let most = COMMAND_MAX.min(self.total_max as usize);
         file::save(&self.file(&run.command), &format::encode_within(run, most))?;
@@ -307,10 +311,10 @@ impl Store {
             let Ok(meta) = entry.metadata() else { continue };
             let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             if name.as_bytes().ends_with(TEMPORARY.as_bytes()) {
-                if modified.elapsed().is_ok_and(|age| age > ABANDONED) {
+                if modified.elapsed().is_ok_and(|age| age > TEMPORARY_MAX_AGE) {
                     let _ = fs::remove_file(entry.path());
                 }
-            } else if name.as_bytes().ends_with(ENDING.as_bytes()) && meta.is_file() {
+            } else if name.as_bytes().ends_with(SUFFIX.as_bytes()) && meta.is_file() {
                 kept.push((modified, entry.path(), meta.len()));
             }
         }
@@ -348,14 +352,14 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::{Access, Place, What};
+    use crate::{Access, AccessKind, RecordedPath};
 
     fn run(command: u8, accesses: u64) -> Run {
         let mut run = Run { command: [command; 16], ..Run::default() };
         for n in 0..accesses {
             let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            run.places.push(Place { path: format!("/{key}").into(), key, attributes: None });
-            run.accesses.push(Access { place: n as u32, what: What::Look });
+            run.paths.push(RecordedPath { path: format!("/{key}").into(), key, attributes: None });
+            run.accesses.push(Access { path: n as u32, kind: AccessKind::Lookup });
         }
         run
     }
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_differ_in_all_that_they_are() {
+    fn each_part_of_a_command_changes_its_key() {
         let line = |text: &'static [&'static str]| text.iter().map(OsStr::new);
         let (here, program) = (Path::new("/here"), Path::new("/bin/cat"));
         let file = |inode| Some(Attributes { size: 1, mtime: 2, inode });
@@ -396,7 +400,7 @@ mod tests {
     const DIGITS: &str = "9683028189e2f79f7d999bc0c6ccd92a";
 
     #[test]
-    fn what_is_remembered_is_private_and_found_again() {
+    fn saved_record_is_private_and_found_again() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = place.path().join("state/runahead");
         let store = Store::at(&dir, TOTAL_MAX);
@@ -413,15 +417,15 @@ mod tests {
         assert!(store.load(&[2; 16]).expect("no error").is_none());
 
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
-        assert!(matches!(store.prepare(), Err(Error::NotPrivate(_))));
-        assert!(matches!(store.load(&[2; 16]), Err(Error::NotPrivate(_))));
+        assert!(matches!(store.prepare(), Err(HistoryError::NotPrivate(_))));
+        assert!(matches!(store.load(&[2; 16]), Err(HistoryError::NotPrivate(_))));
         assert!(Store::at(Path::new("/proc/none"), TOTAL_MAX).prepare().is_err());
         fs::write(place.path().join("file"), "").expect("ours");
         assert!(Store::at(&place.path().join("file/below"), TOTAL_MAX).prepare().is_err());
     }
 
     #[test]
-    fn what_the_user_wants_is_kept_beside_it() {
+    fn user_settings_are_kept_in_the_store() {
         let place = tempfile::tempdir().expect("a directory");
         let store = Store::at(&place.path().join("runahead"), TOTAL_MAX);
         assert!(!store.is_disabled() && store.excluded().is_empty() && !store.dir().exists());
@@ -452,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_what_was_left_behind_goes_too() {
+    fn oldest_records_and_stale_temporary_files_are_removed() {
         let place = tempfile::tempdir().expect("a directory");
         let one = format::encode(&run(0, 1000)).len() as u64;
         let store = Store::at(place.path(), 4 * one + one / 2);
@@ -480,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command_has_a_bound_of_its_own() {
+    fn one_record_is_bounded() {
         let place = tempfile::tempdir().expect("a directory");
         let store = Store::at(place.path(), TOTAL_MAX);
         let long = run(9, PATHS);

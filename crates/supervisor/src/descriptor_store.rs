@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_ends_with_its_process() {
+    fn stored_descriptor_is_dropped_with_its_process() {
         let kept = DescriptorStore::default();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
         let pid = Pid::from_child(&child);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_for_this_processor_are_ours() {
+    fn elf_for_this_processor_is_supported() {
         let mut head = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
         assert_eq!(parse(&head), ExecFile::Supported);
         assert_eq!(parse(&head[..19]), ExecFile::Other);

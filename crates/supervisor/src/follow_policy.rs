@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_often_and_waits_for_nothing_is_left_unwatched() {
+    fn program_started_often_without_stalls_is_not_followed() {
         let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
         assert!(!shell.often(&unwatched(true), b""), "all are to be followed");
         all.exec_followed(getpid(), &shell.0, None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_is_judged_in_the_end() {
+    fn joined_process_is_judged_when_it_ends() {
         for is_worth in [true, false] {
             let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
             assert_eq!(all.process_joined(getpid()), None, "its program is not known");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_worth_it_that_gains_more_than_it_costs_or_waits_for_long() {
+    fn start_is_worth_following_if_it_gains_more_than_it_costs_or_stalls_long() {
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         let control = &shared.control;
         let (service, ticks) =
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_others_is_told_by_what_it_is_called_to_do() {
+    fn program_that_starts_others_is_known_by_its_command() {
         let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
         // The test starts the program itself.
         assert!(ourselves.often(&all, b"status"));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lasts_or_starts_now_and_then_is_followed() {
+    fn long_lived_or_rarely_started_program_is_followed() {
         let (mut known, begin) = (ProgramState::new(), Instant::now());
         let mut after = |process: fn(u32) -> Pid, pause: Duration, starts: u32| {
             let told = (1..=starts).map(|n| known.count_start(process(n), begin + n * pause));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_start_others_are_not_forgotten_for_many_calls() {
+    fn programs_that_start_others_survive_many_commands() {
         let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
         for n in 0..3 * PROGRAMS_MAX as u64 {
             let called = ourselves.called(&n.to_le_bytes());

@@ -132,7 +132,8 @@ impl JoinedProcesses {
         );
         let number = self.next.fetch_add(1, Relaxed);
         self.watch_fd(&pidfd, number)?;
-        let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
+        let present =
+            self.common.history.as_ref().map(|history| history.process_joined(shared.clone()));
         let program = self.common.follow_policy.process_joined(pid);
         self.list().insert(number, JoinedProcess { pidfd, shared: shared.clone(), stop, program });
         // Who stopped may not have found it in the list.
@@ -181,7 +182,7 @@ impl JoinedProcesses {
 
     /// A program has been started, in a process that may never join.
     pub fn count_program(&self) {
-        self.common.history.iter().for_each(|history| history.started_program());
+        self.common.history.iter().for_each(|history| history.program_started());
     }
 
     /// Watches for the end of members, and over the room that there is for tasks, for good. In the

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_just_written_is_not_absent_and_what_was_dropped_is() {
+    fn written_file_is_cached_and_dropped_file_is_cold() {
         let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let path = place.path().join("program");
         std::fs::write(&path, vec![1; 4 << 20]).expect("a file");

@@ -61,7 +61,7 @@ fn run_with_signals_blocked(
     let replayed = history.clone().filter(|history| history.may_replay());
     // Threads of the replay will have files open when these are given up.
     let inherited = replayed.is_some().then(inherited_descriptors::open_descriptors);
-    let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
+    let tell = history.as_ref().map_or(tell::NOTHING, |history| history.report_level());
     let degraded = Arc::new(Reasons::default());
     let confined = options.isolation.as_ref();
     let inside = confined.is_some_and(|held| held.confinement.is_nested());
@@ -107,7 +107,7 @@ fn run_with_signals_blocked(
         _ => None,
     };
     if engine.is_none() {
-        history.iter().for_each(|history| history.nobody_tells());
+        history.iter().for_each(|history| history.no_reports());
     }
     match &inherited {
         _ if options.kept_descriptors == KeptDescriptors::All => {}
@@ -149,9 +149,10 @@ fn run_with_signals_blocked(
         stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
         (Some(history), _) if tells && !is_lost => Some(history.finish(&ended, &measured)),
-        (_, Some(plan)) => {
-            Some(HistoryStats { complaints: plan.natively(), ..HistoryStats::default() })
-        }
+        (_, Some(plan)) => Some(HistoryStats {
+            complaints: plan.complaints_if_native(),
+            ..HistoryStats::default()
+        }),
         _ => None,
     };
     let per_us = clock.ticks_per_us();

@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_could_join_nothing_is_known() {
+    fn stalls_are_unknown_if_no_process_could_join() {
         let text = |lost: &[&str], processes| {
             let totals = Totals { processes, ..Totals::default() };
             let lost = lost.iter().map(|what| (what.to_string(), 1)).collect();

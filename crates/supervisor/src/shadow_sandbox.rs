@@ -362,7 +362,7 @@ mod tests {
     proptest! {
         /// Whatever a shadow asks for, what it may open stays what the agent has written.
         #[test]
-        fn ways_of_opening_stay_as_they_are(
+        fn no_allowed_call_changes_the_open_allowlist(
             at in address(),
             to in address(),
             len in prop_oneof![0..0x4_0000u64, any::<u64>()],
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_has_an_effect_is_allowed() {
+    fn calls_with_effects_are_not_allowed() {
         let effects = [
             libc::SYS_write,
             libc::SYS_writev,

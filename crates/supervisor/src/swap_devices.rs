@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_is_said_of_does_not_turn() {
+    fn unknown_device_is_not_rotational() {
         assert!(!is_rotational(Path::new("/nowhere")) && !is_rotational(Path::new("/proc/swaps")));
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_share_is_ours_and_less_as_others_take_more() {
+    fn session_takes_a_small_share_of_the_free_tasks() {
         let now = |free, threads, shadowed| TaskUsage { free, threads, shadowed };
         assert!(now(64, 1, 0).allowed() >= TASKS_MIN && now(63, 1, 0).allowed() < TASKS_MIN);
         assert!(now(60, 6, 1).fits(), "one process can be helped in a group of 66");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_the_limit_less_what_is_used() {
+    fn tasks_left_are_the_limit_minus_those_in_use() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             std::fs::write(dir.path().join(name), text).expect("ours");

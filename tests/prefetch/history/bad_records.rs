@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use runahead_history::{Access, Attributes, Place, What, file, format};
+use runahead_history::{Access, AccessKind, Attributes, RecordedPath, file, format};
 use runahead_tests::{apart, available, fixture, root};
 
 use super::*;
@@ -94,14 +94,21 @@ fn special_files_in_a_record_are_not_opened() {
     let others = ["/dev/zero", "/dev/tty", "/dev/watchdog", "/proc/self/mem", "/proc/kmsg", "/"];
     let here = files.map(|name| place.join(name).as_os_str().as_encoded_bytes().to_vec());
     for path in here.into_iter().chain(others.map(|path| path.as_bytes().to_vec())) {
-        let number = run.places.len() as u32;
+        let number = run.paths.len() as u32;
         for attributes in [None, Some(Attributes { size: 1 << 30, mtime: 1, inode: 1 })] {
-            run.places.push(Place { path: path.clone(), key: 1, attributes });
+            run.paths.push(RecordedPath { path: path.clone(), key: 1, attributes });
         }
-        let data = What::Data { offset: 0, length: 1 << 20 };
-        for what in [What::Look, What::LookNoFollow, What::List, What::Link, What::Execute, data] {
-            run.accesses.push(Access { place: number, what });
-            run.accesses.push(Access { place: number + 1, what });
+        let data = AccessKind::Data { offset: 0, length: 1 << 20 };
+        for what in [
+            AccessKind::Lookup,
+            AccessKind::LookupNoFollow,
+            AccessKind::List,
+            AccessKind::Link,
+            AccessKind::Execute,
+            data,
+        ] {
+            run.accesses.push(Access { path: number, kind: what });
+            run.accesses.push(Access { path: number + 1, kind: what });
         }
     }
     let path = record_path("named");

@@ -71,7 +71,7 @@ fn a_different_run_replaces_the_history() {
         let record = runahead_history::file::load(file).expect("a record");
         let dir = fixture.dir().join("src").join(dirs);
         let dir = dir.as_os_str().as_encoded_bytes().to_vec();
-        assert!(record.places.iter().any(|place| place.path.starts_with(&dir)), "of {dirs}");
+        assert!(record.paths.iter().any(|place| place.path.starts_with(&dir)), "of {dirs}");
         stats
     };
     learn("d0");
@@ -239,9 +239,9 @@ fn excluded_disabled_and_forgotten_history_is_not_used() {
     for file in all_files(&state) {
         let record = runahead_history::file::load(&file).expect("a record");
         let below = |path: &[u8]| path.starts_with(many.as_os_str().as_encoded_bytes());
-        assert!(!record.places.iter().any(|place| below(&place.path)));
+        assert!(!record.paths.iter().any(|place| below(&place.path)));
         let d0 = fixture.dir().join("src/d0").into_os_string().into_encoded_bytes();
-        assert!(record.places.iter().any(|place| place.path.starts_with(&d0)));
+        assert!(record.paths.iter().any(|place| place.path.starts_with(&d0)));
     }
     assert_quiet(&history(&["exclude", "--undo", &many.display().to_string()]));
 
@@ -324,8 +324,8 @@ fn used_pages_of_a_mapping_are_recorded() {
         let used = |at: u64| {
             record.accesses.iter().any(|access| {
                 let is_there = |(offset, length)| (offset..offset + length).contains(&at);
-                record.place(access).path.ends_with(b"/mapped")
-                    && access.what.range().is_some_and(is_there)
+                record.path_of(access).path.ends_with(b"/mapped")
+                    && access.kind.range().is_some_and(is_there)
             })
         };
         let all: Vec<bool> = (0..16).map(|n| used((n << 20) + (512 << 10))).collect();

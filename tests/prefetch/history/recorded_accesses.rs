@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use runahead_history::{What, file};
+use runahead_history::{AccessKind, file};
 use runahead_tests::{available, fixture};
 
 use super::*;
@@ -18,7 +18,7 @@ fn a_record_contains_exactly_the_accesses() {
     assert_eq!(count(&stats, &["history", "recorded", "accesses"]), record.accesses.len() as u64);
     let mut read: HashMap<&[u8], u64> = HashMap::new();
     for access in &record.accesses {
-        *read.entry(&record.place(access).path).or_default() += access.what.bytes();
+        *read.entry(&record.path_of(access).path).or_default() += access.kind.bytes();
     }
     let at = |name: &str| fixture.dir().join(name).as_os_str().as_encoded_bytes().to_vec();
     assert_eq!(read.get(&at("data")[..]), Some(&(1 << 20)));
@@ -27,15 +27,19 @@ fn a_record_contains_exactly_the_accesses() {
     }
     assert_eq!(read.get(&at("many/10")[..]), None);
     assert_eq!(read.get(&at("big")[..]), None);
-    let did = |name: &str, what: What| {
+    let did = |name: &str, what: AccessKind| {
         let path = at(name);
-        record.accesses.iter().any(|a| a.what == what && record.place(a).path == path)
+        record.accesses.iter().any(|a| a.kind == what && record.path_of(a).path == path)
     };
-    assert!(did("odd", What::List) && did("odd/link", What::Link) && !did("src", What::List));
+    assert!(
+        did("odd", AccessKind::List)
+            && did("odd/link", AccessKind::Link)
+            && !did("src", AccessKind::List)
+    );
     let unstored =
         |p: &&[u8]| [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|d| p.starts_with(d));
     assert_eq!(read.keys().find(|path| unstored(path)), None);
-    let programs = record.accesses.iter().filter(|a| a.what == What::Execute).count();
+    let programs = record.accesses.iter().filter(|a| a.kind == AccessKind::Execute).count();
     assert!((3..10).contains(&programs), "{programs}");
 }
 
@@ -49,8 +53,8 @@ fn single_pages_are_recorded() {
     let record = file::load(&path).expect("a record");
     let name = fixture.dir().join("chain");
     let of_file = |p: &[u8]| p == name.as_os_str().as_encoded_bytes();
-    let ranges = record.accesses.iter().filter(|a| of_file(&record.place(a).path));
-    let bytes: u64 = ranges.map(|access| access.what.bytes()).sum();
+    let ranges = record.accesses.iter().filter(|a| of_file(&record.path_of(a).path));
+    let bytes: u64 = ranges.map(|access| access.kind.bytes()).sum();
     let most = u64::from(HOPS) * (16 << 10);
     assert!((u64::from(HOPS) * 4096..=most).contains(&bytes), "{bytes} bytes");
 }

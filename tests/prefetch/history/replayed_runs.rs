@@ -76,7 +76,7 @@ fn changed_and_removed_files_are_replayed_safely() {
     let written = record
         .accesses
         .iter()
-        .filter(|access| record.place(access).path.starts_with(work) && access.what.bytes() > 0);
+        .filter(|access| record.path_of(access).path.starts_with(work) && access.kind.bytes() > 0);
     assert_eq!(written.count(), 0, "what the command wrote is not to be read for it");
 }
 
@@ -118,7 +118,7 @@ fn all_of_the_crowd_is_recorded(fixture: &Fixture, run: &Run, long: &str) {
         let read = record
             .accesses
             .iter()
-            .any(|access| access.what.bytes() > 0 && record.place(access).path == file);
+            .any(|access| access.kind.bytes() > 0 && record.path_of(access).path == file);
         assert!(read, "file {n} is missing among {}", record.accesses.len());
     }
 }

@@ -29,7 +29,7 @@ pub enum Learning {
 
 /// Options of the user.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct HistoryOptions {
     /// A file to record into.
     pub record: Option<PathBuf>,
     /// A file to replay.
@@ -40,9 +40,9 @@ pub struct Asked {
 }
 
 /// Suffix that turns a program's path into that of the record shipped with it.
-const SHIPPED: &str = ".runahead";
+const SHIPPED_SUFFIX: &str = ".runahead";
 /// Directory of other shipped records, named after their programs.
-const SHIPPED_IN: &str = "/usr/share/runahead";
+const SHIPPED_DIRECTORY: &str = "/usr/share/runahead";
 
 /// Plan of a session: what is recorded and replayed.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Plan {
 }
 
 /// A record that is to be replayed.
-pub(super) struct Replayed {
+pub(super) struct ReplayRecord {
     pub(super) run: Arc<Run>,
     /// It was recorded of this very command.
     pub(super) is_own: bool,
@@ -69,18 +69,19 @@ impl Plan {
     /// Makes the plan for `command`; `None` if the user asked for nothing, or none of it can be
     /// done. Calls `complain` with a line for each part that cannot be done.
     pub fn new(
-        asked: &Asked,
+        asked: &HistoryOptions,
         command: &Command,
         mut complain: impl FnMut(&str),
     ) -> Option<Arc<Self>> {
         let learning = match asked {
-            Asked { record: None, replay: None, learn } => *learn,
+            HistoryOptions { record: None, replay: None, learn } => *learn,
             _ => Learning::Off,
         };
         if asked.record.is_none() && asked.replay.is_none() && learning == Learning::Off {
             return None;
         }
-        let mut tried = |what: &str, error: file::Error| complain(&format!("{what}: {error}"));
+        let mut tried =
+            |what: &str, error: file::HistoryError| complain(&format!("{what}: {error}"));
         let record = asked
             .record
             .as_deref()
@@ -91,8 +92,8 @@ impl Plan {
             .and_then(|path| file::load(path).map_err(|error| tried("not replayed", error)).ok());
         let store = match learning {
             Learning::Off => None,
-            Learning::WhereItWaits => Store::of_user().ok().filter(|store| !store.is_disabled()),
-            Learning::Always => Store::of_user()
+            Learning::WhereItWaits => Store::for_user().ok().filter(|store| !store.is_disabled()),
+            Learning::Always => Store::for_user()
                 .and_then(|store| store.prepare().map(|()| store))
                 .map_err(|error| tried("nothing is learned", error))
                 .ok(),
@@ -161,7 +162,7 @@ impl Plan {
     }
 
     /// Amount that agents are to report, in terms of [`tell`].
-    pub(super) fn tell(&self) -> u64 {
+    pub(super) fn report_level(&self) -> u64 {
         match (&self.record, self.learning) {
             (Some(_), _) | (_, Learning::Always) => tell::ALL,
             (_, Learning::WhereItWaits) => tell::WHILE_SLOW,
@@ -170,7 +171,7 @@ impl Plan {
     }
 
     /// True if replay starts only once an access has waited.
-    pub(super) fn waits_for_a_wait(&self) -> bool {
+    pub(super) fn starts_at_first_stall(&self) -> bool {
         self.learning == Learning::WhereItWaits
     }
 
@@ -212,14 +213,17 @@ impl Plan {
 
     /// Record to replay: the one that the user named, else the most specific remembered one, else
     /// the shipped one. Reads files.
-    pub(super) fn replayed(&self) -> Option<Replayed> {
+    pub(super) fn replay_record(&self) -> Option<ReplayRecord> {
         if let Some(run) = &self.named {
-            return Some(Replayed { run: run.clone(), is_own: run.command == self.keys.command });
+            return Some(ReplayRecord {
+                run: run.clone(),
+                is_own: run.command == self.keys.command,
+            });
         }
         let store = self.store.as_ref()?;
         let known = self.keys.all().into_iter().find_map(|key| store.load(&key).ok()?);
         let run = Arc::new(known.or_else(|| self.shipped())?);
-        Some(Replayed { is_own: run.command == self.keys.command, run })
+        Some(ReplayRecord { is_own: run.command == self.keys.command, run })
     }
 
     /// Record shipped with the program: beside it, or in [`SHIPPED_IN`]. Its file and directory
@@ -250,14 +254,14 @@ impl Plan {
             complaints.extend(written.err().map(|error| format!("not recorded: {error}")));
         }
         if let Some(store) = &self.store
-            && (self.learning == Learning::Always || run.accesses.len() >= LEAST)
+            && (self.learning == Learning::Always || run.accesses.len() >= KEPT_ACCESSES_MIN)
         {
             for key in self.keys.all() {
                 run.command = key;
                 if key != self.keys.command {
                     run.origin.line.truncate(1);
                 }
-                match remember(store, &run, was_killed) {
+                match update_record(store, &run, was_killed) {
                     // Then the others are, too, which hold all of it. To look at each takes some
                     // milliseconds.
                     Ok(true) if key == self.keys.command => {
@@ -284,12 +288,12 @@ impl Plan {
         let (path, _) = self.program.as_ref()?;
         let path = Path::new(OsStr::from_bytes(path));
         let mut name = path.file_name()?.to_owned();
-        name.push(SHIPPED);
-        Some([path.with_file_name(&name), Path::new(SHIPPED_IN).join(&name)])
+        name.push(SHIPPED_SUFFIX);
+        Some([path.with_file_name(&name), Path::new(SHIPPED_DIRECTORY).join(&name)])
     }
 
     /// The command was run natively: says what was not done for that.
-    pub fn natively(&self) -> Vec<String> {
+    pub fn complaints_if_native(&self) -> Vec<String> {
         let path = self.record.iter();
         path.map(|path| {
             format!("not recorded in {}: the command ran natively", path.as_os_str().display())
@@ -299,16 +303,16 @@ impl Plan {
 }
 
 /// Fewest accesses of a run that is kept: one with fewer hardly waited.
-const LEAST: usize = 8;
+const KEPT_ACCESSES_MIN: usize = 8;
 
 /// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done
 /// a part of what it does. True: it is as it was.
-fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::Error> {
+fn update_record(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::HistoryError> {
     let Ok(Some(known)) = store.load(&run.command) else {
         return store.save(run).map(|()| false);
     };
     let merged = merge::merge(&known, run, !was_killed);
-    if merge::is_much_like(&known, &merged) {
+    if merge::is_nearly_equal(&known, &merged) {
         store.was_used(&run.command);
         return Ok(true);
     }
@@ -324,35 +328,36 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+    fn failed_parts_are_reported_and_the_rest_goes_on() {
         let place = tempfile::tempdir().expect("a directory");
         let broken = place.path().join("broken");
         std::fs::write(&broken, "rubbish").expect("ours");
         let mut said = Vec::new();
         let record = Some(place.path().join("new"));
-        let asked = Asked { record, replay: Some(broken), ..Asked::default() };
+        let asked = HistoryOptions { record, replay: Some(broken), ..HistoryOptions::default() };
         let plan = Plan::new(&asked, &cat(), |line| said.push(line.to_owned())).expect("records");
         assert!(plan.records() && !plan.may_replay());
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].starts_with("not replayed: ") && !said[0].contains('\n'), "{said:?}");
         assert!(plan.program.as_ref().is_some_and(|(path, _)| path.ends_with(b"/cat")));
-        let nothing = Asked { replay: Some("/no/such/file".into()), ..Asked::default() };
+        let nothing =
+            HistoryOptions { replay: Some("/no/such/file".into()), ..HistoryOptions::default() };
         assert!(Plan::new(&nothing, &cat(), |_| {}).is_none());
     }
 
     #[test]
-    fn what_was_recorded_is_replayed_as_the_commands_own() {
+    fn record_of_the_same_command_is_its_own() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("run");
-        let record = Asked { record: Some(path.clone()), ..Asked::default() };
+        let record = HistoryOptions { record: Some(path.clone()), ..HistoryOptions::default() };
         let plan = Plan::new(&record, &cat(), |line| panic!("{line}")).expect("records");
         let run = Run { command: plan.command(), ..Run::default() };
         assert_eq!(plan.keep(run, 3, false).len(), 1, "three are missing");
-        let replay = Asked { replay: Some(path), ..Asked::default() };
+        let replay = HistoryOptions { replay: Some(path), ..HistoryOptions::default() };
         let again = Plan::new(&replay, &cat(), |line| panic!("{line}")).expect("replays");
-        assert!(again.replayed().is_some_and(|known| known.is_own));
+        assert!(again.replay_record().is_some_and(|known| known.is_own));
         let other = Command { program: "cat".into(), args: vec!["y".into()] };
         let other = Plan::new(&replay, &other, |line| panic!("{line}")).expect("replays");
-        assert!(other.replayed().is_some_and(|known| !known.is_own));
+        assert!(other.replay_record().is_some_and(|known| !known.is_own));
     }
 }

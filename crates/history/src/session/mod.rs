@@ -18,16 +18,16 @@
 //! reads, and when that is replayed that happens with the rights of *that* session. So no
 //! rights are compared here, and what a process told before it ended is kept.
 
-mod followed_run;
 pub mod history_plan;
 pub mod replay;
 pub mod replay_account;
 mod replay_listener;
+mod replayed_run;
 mod session_history;
 #[cfg(test)]
 mod tests;
 mod unchanged_files;
 
-pub use history_plan::{Asked, Learning, Plan};
+pub use history_plan::{HistoryOptions, Learning, Plan};
 pub use replay_account::HistoryStats;
-pub use session_history::{History, Present};
+pub use session_history::{History, ReporterGuard};

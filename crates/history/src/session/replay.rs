@@ -26,15 +26,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use crate::{Run, What};
+use crate::{AccessKind, Run};
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_admission::memory_budget;
 use runahead_admission::slow_devices::Waits;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
-use super::followed_run::Followed;
 use super::replay_listener::Event;
+use super::replayed_run::ReplayedRun;
 use super::session_history::{History, lock};
 use super::unchanged_files;
 
@@ -49,34 +49,35 @@ const SAMPLES: usize = 16;
 /// some more.)
 const WAITING_MAX: usize = 1 << 14;
 /// Interval of polling for a wait. A wait of a process that reports is known sooner.
-const CALM: Duration = Duration::from_secs(1);
+const PAUSE_POLL: Duration = Duration::from_secs(1);
 /// Accesses in the first step.
-const STEP: u64 = 256;
+const STEP_ACCESSES: u64 = 256;
 /// At least one access in this many must come from storage: dozens of names share a block.
-const COLD: u64 = 128;
+const COLD_SHARE: u64 = 128;
 /// Between two looks while something waits in the prefetcher, and when nothing does.
-const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(50));
+const POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(300), Duration::from_millis(50));
 /// Names of places as log keys; nothing that the prefetcher derives from one is likely to be
 /// another.
 const FIRST_KEY: u64 = 1 << 40;
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Told by the prefetcher.
-struct Ear {
+struct ReplaySink {
     sender: Sender<Event>,
     places: u64,
 }
 
-impl Ear {
+impl ReplaySink {
     fn place(&self, key: Identity) -> Option<u32> {
         let number = key.raw().checked_sub(FIRST_KEY)?;
         (number < self.places).then_some(number as u32)
     }
 }
 
-impl Sink for Ear {
+impl Sink for ReplaySink {
     fn done(&self, key: Identity) {
-        self.place(key).into_iter().for_each(|place| _ = self.sender.send(Event::Looked(place)));
+        self.place(key).into_iter().for_each(|place| _ = self.sender.send(Event::LookedUp(place)));
     }
 
     fn forget(&self, key: Identity, _: u32) {
@@ -92,7 +93,7 @@ impl Sink for Ear {
 
 /// Result of examining a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum PathCheck {
     Not,
     UnderWay,
     Same,
@@ -110,7 +111,7 @@ struct Step {
     requests: u64,
     /// Time of the latest wait (`Waits::latest`) after which the replay goes on; in place of a
     /// step.
-    calm: Option<u64>,
+    paused_after: Option<u64>,
     /// The step is over and was for nothing, and samples of what follows have been asked for.
     sampled: bool,
 }
@@ -118,7 +119,7 @@ struct Step {
 impl Step {
     /// Makes a step of `length` accesses, with the counts at its beginning.
     fn of(length: Option<u64>, asked: u64, requests: u64) -> Self {
-        Step { length, asked, requests, calm: None, sampled: false }
+        Step { length, asked, requests, paused_after: None, sampled: false }
     }
 }
 
@@ -126,7 +127,7 @@ struct Replay {
     history: Arc<History>,
     run: Arc<Run>,
     client: Client,
-    looks: Vec<Look>,
+    checks: Vec<PathCheck>,
     /// Accesses that wait for their place to be looked up.
     waiting: HashMap<u32, Vec<usize>>,
     /// Number of these.
@@ -152,16 +153,16 @@ fn start(
     let work = move || {
         block_signals();
         history.plan.expect(&prefetcher);
-        if !history.look_for_a_record() {
+        if !history.load_record() {
             return;
         }
         let Some(followed) = history.followed.get() else { return };
         let Some(events) = lock(&followed.listener.receiver).take() else { return };
         let sender = followed.listener.sender.clone();
-        let places = followed.run.places.len() as u64;
-        let client = prefetcher.client(Arc::new(Ear { sender, places }));
+        let places = followed.run.paths.len() as u64;
+        let client = prefetcher.client(Arc::new(ReplaySink { sender, places }));
         let replay = Replay::new(history.clone(), followed.run.clone(), client);
-        replay.work(&prefetcher, &events, &waits);
+        replay.run_loop(&prefetcher, &events, &waits);
     };
     let thread = std::thread::Builder::new().name("replay".into()).stack_size(STACK_BYTES);
     let _ = thread.spawn(work);
@@ -185,22 +186,22 @@ impl Replay {
         let mut sum = 0u64;
         let before = run.accesses.iter().map(|access| {
             let before = sum;
-            sum += access.what.bytes();
+            sum += access.kind.bytes();
             before
         });
         let mut told = 0;
         let told_before = run.accesses.iter().map(|access| {
             let before = told;
-            told += u32::from(access.what.is_told());
+            told += u32::from(access.kind.is_reported());
             before
         });
-        let mut bytes_of = vec![0; run.places.len()];
-        run.accesses.iter().for_each(|a| bytes_of[a.place as usize] += a.what.bytes());
+        let mut bytes_of = vec![0; run.paths.len()];
+        run.accesses.iter().for_each(|a| bytes_of[a.path as usize] += a.kind.bytes());
         Replay {
             bytes_of,
             bytes_before: before.collect(),
             told_before: told_before.collect(),
-            looks: vec![Look::Not; run.places.len()],
+            checks: vec![PathCheck::Not; run.paths.len()],
             waiting: HashMap::new(),
             waiting_count: 0,
             next: 0,
@@ -212,30 +213,32 @@ impl Replay {
         }
     }
 
-    fn work(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>, waits: &Waits) {
+    fn run_loop(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>, waits: &Waits) {
         let history = self.history.clone();
         let Some(followed) = history.followed.get() else { return };
-        if history.plan.waits_for_a_wait() {
-            self.step.length = Some(STEP);
+        if history.plan.starts_at_first_stall() {
+            self.step.length = Some(STEP_ACCESSES);
             if waits.latest() == 0 {
-                self.step.calm = Some(0);
-                self.samples(0).into_iter().for_each(|number| self.reach(followed, number));
+                self.step.paused_after = Some(0);
+                self.samples(0)
+                    .into_iter()
+                    .for_each(|number| self.request_or_defer(followed, number));
             }
         }
-        self.go_on(followed);
+        self.request_window(followed);
         loop {
             let idle = !prefetcher.kick();
-            let nap = match self.step.calm {
-                Some(_) if idle && prefetcher.stats().in_flight == 0 => CALM,
-                _ if idle => NAPS.1,
-                _ => NAPS.0,
+            let nap = match self.step.paused_after {
+                Some(_) if idle && prefetcher.stats().in_flight == 0 => PAUSE_POLL,
+                _ if idle => POLL_INTERVALS.1,
+                _ => POLL_INTERVALS.0,
             };
             let mut event = match events.recv_timeout(nap) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => {
                     // What is under way after so long is not worth an entry in every log.
                     if idle {
-                        followed.settled.store(self.next, Relaxed);
+                        followed.arrived.store(self.next, Relaxed);
                     }
                     None
                 }
@@ -244,27 +247,27 @@ impl Replay {
             while let Some(now) = event {
                 match now {
                     Event::Moved => {}
-                    Event::Looked(place) => self.looked(followed, place),
-                    Event::Refused(place) => self.refused(place),
+                    Event::LookedUp(place) => self.path_looked_up(followed, place),
+                    Event::Refused(place) => self.path_refused(place),
                     Event::GiveUp => return self.give_up(followed),
                 }
                 event = events.try_recv().ok();
             }
             // Nothing is read ahead on a device that serves one request at a time.
-            if history.plan.waits_for_a_wait() && prefetcher.stats().sole {
+            if history.plan.starts_at_first_stall() && prefetcher.stats().sole {
                 return self.give_up(followed);
             }
             self.take_step(followed, prefetcher, waits);
-            self.go_on(followed);
+            self.request_window(followed);
         }
     }
 
     /// Goes on to the next step, if this one is over and was not for nothing.
-    fn take_step(&mut self, followed: &Followed, prefetcher: &Prefetcher, waits: &Waits) {
+    fn take_step(&mut self, followed: &ReplayedRun, prefetcher: &Prefetcher, waits: &Waits) {
         let asked = followed.listener.asked.load(Relaxed);
-        if let Some(then) = self.step.calm {
+        if let Some(then) = self.step.paused_after {
             if waits.latest() > then {
-                self.step = Step::of(Some(STEP), asked, prefetcher.stats().requests);
+                self.step = Step::of(Some(STEP_ACCESSES), asked, prefetcher.stats().requests);
             }
             return;
         }
@@ -275,24 +278,26 @@ impl Replay {
         let now = prefetcher.stats();
         let made = now.requests - self.step.requests;
         if self.step.sampled && made > 0 {
-            self.step = Step::of(Some(STEP), asked, now.requests);
-        } else if made * COLD >= length {
+            self.step = Step::of(Some(STEP_ACCESSES), asked, now.requests);
+        } else if made * COLD_SHARE >= length {
             let length = Some(2 * length).filter(|&length| length < WINDOW as u64);
             self.step = Step::of(length, asked, now.requests);
         } else if self.client.queued() == 0 && now.in_flight == 0 {
             if self.step.sampled {
-                self.step.calm = Some(waits.latest());
+                self.step.paused_after = Some(waits.latest());
             } else {
                 self.step.sampled = true;
                 self.step.requests = now.requests;
-                self.samples(self.next).into_iter().for_each(|n| self.reach(followed, n));
+                self.samples(self.next)
+                    .into_iter()
+                    .for_each(|n| self.request_or_defer(followed, n));
             }
         }
     }
 
-    fn has_room(&self, followed: &Followed) -> bool {
+    fn has_room(&self, followed: &ReplayedRun) -> bool {
         let asked = followed.listener.asked.load(Relaxed);
-        let Step { length, asked: before, calm, .. } = self.step;
+        let Step { length, asked: before, paused_after: calm, .. } = self.step;
         calm.is_none() && length.is_none_or(|length| asked - before < length)
     }
 
@@ -320,7 +325,7 @@ impl Replay {
     }
 
     /// Asks for all that the window allows.
-    fn go_on(&mut self, followed: &Followed) {
+    fn request_window(&mut self, followed: &ReplayedRun) {
         let (place, matched) = {
             let follower = lock(&followed.follower);
             (follower.place(), follower.matched())
@@ -336,59 +341,59 @@ impl Replay {
             if ahead > self.budget {
                 break;
             }
-            self.reach(followed, self.next);
+            self.request_or_defer(followed, self.next);
             self.next += 1;
-            followed.reached.store(self.next, Relaxed);
+            followed.requested.store(self.next, Relaxed);
         }
     }
 
     /// Comes to an access.
-    fn reach(&mut self, followed: &Followed, number: usize) {
+    fn request_or_defer(&mut self, followed: &ReplayedRun, number: usize) {
         let access = self.run.accesses[number];
         if lock(&followed.follower).is_passed(number) {
             return;
         }
-        if access.what.range().is_some() && self.run.place(&access).attributes.is_some() {
-            match self.looks[access.place as usize] {
-                Look::Same | Look::Whole => {}
-                Look::Other => return,
+        if access.kind.range().is_some() && self.run.path_of(&access).attributes.is_some() {
+            match self.checks[access.path as usize] {
+                PathCheck::Same | PathCheck::Whole => {}
+                PathCheck::Other => return,
                 look => {
-                    self.waiting.entry(access.place).or_default().push(number);
+                    self.waiting.entry(access.path).or_default().push(number);
                     self.waiting_count += 1;
-                    if look == Look::Not {
-                        self.submit(number, What::Look);
+                    if look == PathCheck::Not {
+                        self.submit(number, AccessKind::Lookup);
                     }
                     return;
                 }
             }
         }
-        self.ask(followed, number);
+        self.request(followed, number);
     }
 
-    fn ask(&mut self, followed: &Followed, number: usize) {
+    fn request(&mut self, followed: &ReplayedRun, number: usize) {
         lock(&followed.follower).has_sent(number);
         self.history.expect_everywhere(followed, number);
         followed.listener.asked.fetch_add(1, Relaxed);
-        self.submit(number, self.run.accesses[number].what);
+        self.submit(number, self.run.accesses[number].kind);
     }
 
-    fn submit(&mut self, number: usize, what: What) {
+    fn submit(&mut self, number: usize, what: AccessKind) {
         let access = self.run.accesses[number];
-        let look = &mut self.looks[access.place as usize];
-        if what == What::Look && *look == Look::Not {
-            *look = Look::UnderWay;
+        let look = &mut self.checks[access.path as usize];
+        if what == AccessKind::Lookup && *look == PathCheck::Not {
+            *look = PathCheck::UnderWay;
         }
         let (kind, mut flags) = what.hint();
-        if kind == HintKind::Data && *look == Look::Whole {
+        if kind == HintKind::Data && *look == PathCheck::Whole {
             flags |= LENGTH_UNKNOWN;
         }
         let (offset, length) = what.range().unwrap_or_default();
-        let path = &self.run.place(&access).path[..];
+        let path = &self.run.path_of(&access).path[..];
         let header = Header {
             kind: kind as u32,
             run: 0,
             position: number as u64,
-            key: FIRST_KEY + u64::from(access.place),
+            key: FIRST_KEY + u64::from(access.path),
             offset,
             length,
             flags,
@@ -397,23 +402,23 @@ impl Replay {
         self.client.submit(&Record { kind, header, path });
     }
 
-    fn looked(&mut self, followed: &Followed, place: u32) {
-        let look = &mut self.looks[place as usize];
-        if !matches!(look, Look::Not | Look::UnderWay) {
+    fn path_looked_up(&mut self, followed: &ReplayedRun, place: u32) {
+        let look = &mut self.checks[place as usize];
+        if !matches!(look, PathCheck::Not | PathCheck::UnderWay) {
             return;
         }
-        let place_of = &self.run.places[place as usize];
+        let place_of = &self.run.paths[place as usize];
         let bytes = self.bytes_of[place as usize];
         let known = place_of.attributes.as_ref().filter(|_| bytes > 0);
         let same = known
             .is_none_or(|known| unchanged_files::is_same(&place_of.path, known) != Some(false));
         let whole = known.is_some_and(|known| bytes >= known.size && bytes <= EXTEND_MAX_BYTES);
         *look = match (same, whole) {
-            (true, _) => Look::Same,
-            (false, true) => Look::Whole,
-            (false, false) => Look::Other,
+            (true, _) => PathCheck::Same,
+            (false, true) => PathCheck::Whole,
+            (false, false) => PathCheck::Other,
         };
-        let other = *look == Look::Other;
+        let other = *look == PathCheck::Other;
         let waiting = self.waiting.remove(&place).unwrap_or_default();
         self.waiting_count -= waiting.len();
         if !same {
@@ -425,18 +430,18 @@ impl Replay {
         }
         for number in waiting {
             if !lock(&followed.follower).is_passed(number) {
-                self.ask(followed, number);
+                self.request(followed, number);
             }
         }
     }
 
     /// Too much waits: what depends on it is left to the command.
-    fn refused(&mut self, place: u32) {
-        self.looks[place as usize] = Look::Not;
+    fn path_refused(&mut self, place: u32) {
+        self.checks[place as usize] = PathCheck::Not;
         self.waiting_count -= self.waiting.remove(&place).map_or(0, |waiting| waiting.len());
     }
 
-    fn give_up(self, followed: &Followed) {
+    fn give_up(self, followed: &ReplayedRun) {
         self.client.drop_queued_before(u32::MAX);
         let pending: Vec<usize> = {
             let follower = lock(&followed.follower);

@@ -8,14 +8,14 @@ use crate::Follower;
 
 /// Accesses that must be found in the record, or by which the position must advance, before the
 /// replay is woken again.
-const STEPS: (u64, usize) = (16, 64);
+const WAKE_AFTER: (u64, usize) = (16, 64);
 
 /// Reason for which the replay is woken.
 pub(super) enum Event {
     /// The command has come forward.
     Moved,
     /// A place has been looked up.
-    Looked(u32),
+    LookedUp(u32),
     /// It was not to be.
     Refused(u32),
     /// It is over.
@@ -23,7 +23,7 @@ pub(super) enum Event {
 }
 
 /// Channel to the replay, and its counts.
-pub(super) struct Listener {
+pub(super) struct ReplayListener {
     pub(super) sender: Sender<Event>,
     pub(super) receiver: Mutex<Option<Receiver<Event>>>,
     /// Accesses that were asked for.
@@ -32,14 +32,14 @@ pub(super) struct Listener {
     pub(super) changed: AtomicU64,
 }
 
-impl Listener {
+impl ReplayListener {
     pub(super) fn new() -> Self {
         let (sender, receiver) = channel();
         let (asked, changed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Listener { sender, receiver: Mutex::new(Some(receiver)), asked, changed }
+        ReplayListener { sender, receiver: Mutex::new(Some(receiver)), asked, changed }
     }
 
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         // The replay's thread may have ended.
         let _ = self.sender.send(event);
     }
@@ -47,7 +47,7 @@ impl Listener {
 
 /// True if the replay must learn that the command, which was at that place, is where `follower`
 /// says.
-pub(super) fn moves_on((place, matched): (usize, u64), follower: &Follower) -> bool {
-    follower.place() / STEPS.1 != place / STEPS.1
-        || follower.matched() / STEPS.0 != matched / STEPS.0
+pub(super) fn must_wake((place, matched): (usize, u64), follower: &Follower) -> bool {
+    follower.place() / WAKE_AFTER.1 != place / WAKE_AFTER.1
+        || follower.matched() / WAKE_AFTER.0 != matched / WAKE_AFTER.0
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Follower, Found, RANGE_MAX, Recorder, What};
+use crate::{AccessKind, Follower, PathState, RANGE_MAX, Recorder};
 use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
@@ -14,34 +14,34 @@ use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission;
 use runahead_inject::Ended;
 
-use super::followed_run::Followed;
-use super::history_plan::{Plan, Replayed as PlannedReplay};
+use super::history_plan::{Plan, ReplayRecord as PlannedReplay};
 use super::replay_account::{HistoryStats, Recorded, Replayed};
-use super::replay_listener::{Event, Listener, moves_on};
-use super::unchanged_files::Places;
+use super::replay_listener::{Event, ReplayListener, must_wake};
+use super::replayed_run::ReplayedRun;
+use super::unchanged_files::SessionFilesystems;
 
 /// Longest time for the last reports of processes to arrive when the session ends.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_REPORTS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes of one access that are examined: no call reads more at once.
-const TOLD_MAX: u64 = 4 << 30;
+const REPORT_MAX: u64 = 4 << 30;
 
 /// History of a session: the recording of its run, and the replay of an earlier one.
 pub struct History {
     pub(super) plan: Arc<Plan>,
-    places: Places,
+    places: SessionFilesystems,
     pub(super) recorder: Option<Mutex<Recorder>>,
     /// Set when it has been read, or never.
-    pub(super) followed: OnceLock<Followed>,
-    present: Mutex<Presence>,
+    pub(super) followed: OnceLock<ReplayedRun>,
+    reporters: Mutex<Reporters>,
     left: Condvar,
 }
 
 /// The processes that have joined and may still tell something.
 #[derive(Default)]
-struct Presence {
-    members: Vec<Arc<Mapping>>,
+struct Reporters {
+    processes: Vec<Arc<Mapping>>,
     /// Accesses that ended processes could not report.
-    untold: u64,
+    unreported: u64,
     /// There was one.
     had_any: bool,
 }
@@ -56,23 +56,30 @@ impl History {
         let recorder = plan.records().then(|| {
             let mut recorder = Recorder::default();
             if let Some((path, key)) = &plan.program {
-                recorder.saw(path, key.raw(), What::Execute);
+                recorder.add_access(path, key.raw(), AccessKind::Execute);
             }
             Mutex::new(recorder)
         });
         let (present, left) = (Mutex::default(), Condvar::new());
-        let places = Places::now(plan.excluded());
-        Arc::new(History { places, plan, recorder, followed: OnceLock::new(), present, left })
+        let places = SessionFilesystems::now(plan.excluded());
+        Arc::new(History {
+            places,
+            plan,
+            recorder,
+            followed: OnceLock::new(),
+            reporters: present,
+            left,
+        })
     }
 
     /// Amount that agents are to report, in terms of [`tell`].
-    pub fn tell(&self) -> u64 {
-        self.plan.tell()
+    pub fn report_level(&self) -> u64 {
+        self.plan.report_level()
     }
 
     /// Every program is to be followed, however brief.
     pub fn follows_all(&self) -> bool {
-        self.plan.tell() != tell::WHILE_SLOW
+        self.plan.report_level() != tell::WHILE_SLOW
     }
 
     /// True if there may be a record to replay, as far as is known without a wait.
@@ -81,63 +88,63 @@ impl History {
     }
 
     /// Reads what is to be replayed; false if there is nothing.
-    pub(super) fn look_for_a_record(&self) -> bool {
-        let Some(PlannedReplay { run, is_own }) = self.plan.replayed() else {
+    pub(super) fn load_record(&self) -> bool {
+        let Some(PlannedReplay { run, is_own }) = self.plan.replay_record() else {
             return false;
         };
-        let _ = self.followed.set(Followed {
+        let _ = self.followed.set(ReplayedRun {
             follower: Mutex::new(Follower::new(run.clone())),
             run,
             is_own,
-            reached: AtomicUsize::new(0),
-            settled: AtomicUsize::new(0),
-            listener: Listener::new(),
+            requested: AtomicUsize::new(0),
+            arrived: AtomicUsize::new(0),
+            listener: ReplayListener::new(),
         });
         true
     }
 
     /// No process will tell anything: what is replayed could not be checked.
-    pub fn nobody_tells(&self) {
-        if let Some(followed) = self.followed.get() {
-            followed.listener.tell(Event::GiveUp);
+    pub fn no_reports(&self) {
+        if let Some(replayed_run) = self.followed.get() {
+            replayed_run.listener.send(Event::GiveUp);
         }
     }
 
     /// A process has joined. It tells until the result is dropped.
-    pub fn enter(self: &Arc<Self>, shared: Arc<Mapping>) -> Present {
-        let mut present = lock(&self.present);
+    pub fn process_joined(self: &Arc<Self>, shared: Arc<Mapping>) -> ReporterGuard {
+        let mut present = lock(&self.reporters);
         if let Some(followed) = self.followed.get() {
             // It may be the first that has waited.
-            followed.listener.tell(Event::Moved);
+            followed.listener.send(Event::Moved);
             let follower = lock(&followed.follower);
-            let first = follower.place().max(followed.settled.load(Relaxed));
-            let pending = first..followed.reached.load(Relaxed);
+            let first = follower.place().max(followed.arrived.load(Relaxed));
+            let pending = first..followed.requested.load(Relaxed);
             for number in pending.filter(|&number| follower.is_pending(number)) {
                 followed.expect(number, &shared.log);
             }
         }
-        present.members.push(shared.clone());
+        present.processes.push(shared.clone());
         present.had_any = true;
-        Present { history: self.clone(), shared }
+        ReporterGuard { history: self.clone(), shared }
     }
 
     /// A range was mapped, or used where it is.
-    fn saw_mapping(&self, record: &Record<'_>) {
+    fn note_mapping(&self, record: &Record<'_>) {
         let Some(recorder) = &self.recorder else { return };
         let (mut recorder, header) = (lock(recorder), &record.header);
-        for (offset, length) in parts(header) {
-            let range = What::of_hint(HintKind::Data, 0, offset, length);
-            let Some(What::Data { offset, length }) = range else { continue };
+        for (offset, length) in mapped_ranges(header) {
+            let range = AccessKind::of_hint(HintKind::Data, 0, offset, length);
+            let Some(AccessKind::Data { offset, length }) = range else { continue };
             match header.flags & TOUCHED {
-                0 => recorder.mapped(record.path, header.key, offset, length),
-                _ => recorder.touched(record.path, header.key, offset, length),
+                0 => recorder.add_mapping(record.path, header.key, offset, length),
+                _ => recorder.add_touched(record.path, header.key, offset, length),
             }
         }
     }
 
-    fn saw(&self, path: &[u8], (key, recorded): (u64, bool), what: What) {
+    fn note_access(&self, path: &[u8], (key, recorded): (u64, bool), what: AccessKind) {
         if let Some(recorder) = self.recorder.as_ref().filter(|_| recorded) {
-            lock(recorder).saw(path, key, what);
+            lock(recorder).add_access(path, key, what);
         }
         let Some(followed) = self.followed.get() else { return };
         let mut follower = lock(&followed.follower);
@@ -145,40 +152,40 @@ impl History {
             return;
         }
         let before = (follower.place(), follower.matched());
-        follower.saw(path, what);
+        follower.observe(path, what);
         if follower.given_up().is_some() {
-            followed.listener.tell(Event::GiveUp);
-        } else if moves_on(before, &follower) {
-            followed.listener.tell(Event::Moved);
+            followed.listener.send(Event::GiveUp);
+        } else if must_wake(before, &follower) {
+            followed.listener.send(Event::Moved);
         }
     }
 
     /// A program has been started.
-    pub fn started_program(&self) {
+    pub fn program_started(&self) {
         if let Some(recorder) = &self.recorder {
-            lock(recorder).started_program();
+            lock(recorder).add_program();
         }
         if let Some(followed) = self.followed.get() {
             let mut follower = lock(&followed.follower);
             let before = (follower.place(), follower.matched());
-            follower.started_program();
-            if moves_on(before, &follower) {
-                followed.listener.tell(Event::Moved);
+            follower.program_started();
+            if must_wake(before, &follower) {
+                followed.listener.send(Event::Moved);
             }
         }
     }
 
     /// Has the programs know that an access is on its way.
-    pub(super) fn expect_everywhere(&self, followed: &Followed, number: usize) {
-        let present = lock(&self.present);
-        present.members.iter().for_each(|shared| followed.expect(number, &shared.log));
+    pub(super) fn expect_everywhere(&self, followed: &ReplayedRun, number: usize) {
+        let present = lock(&self.reporters);
+        present.processes.iter().for_each(|shared| followed.expect(number, &shared.log));
     }
 
     /// Has them forget it: it was given up.
-    pub(super) fn forget_everywhere(&self, followed: &Followed, number: usize) {
-        let present = lock(&self.present);
-        for shared in &present.members {
-            followed.keys(number, |piece| shared.log.take_back(piece));
+    pub(super) fn forget_everywhere(&self, followed: &ReplayedRun, number: usize) {
+        let present = lock(&self.reporters);
+        for shared in &present.processes {
+            followed.for_each_key(number, |piece| shared.log.take_back(piece));
         }
     }
 
@@ -186,7 +193,7 @@ impl History {
     /// `measured`: each device, and true if it serves one request at a time.
     pub fn finish(&self, ended: &Ended, measured: &[((u32, u32), bool)]) -> HistoryStats {
         self.plan.note_measured(measured);
-        let untold = self.last_words();
+        let untold = self.wait_for_last_reports();
         let mut stats = HistoryStats::default();
         if let Some(followed) = self.followed.get() {
             let follower = lock(&followed.follower);
@@ -198,17 +205,17 @@ impl History {
                 files_changed: followed.listener.changed.load(Relaxed),
                 given_up_at: follower.given_up(),
             });
-            followed.listener.tell(Event::GiveUp);
+            followed.listener.send(Event::GiveUp);
         }
         let Some(recorder) = &self.recorder else { return stats };
         let recorder = std::mem::take(&mut *lock(recorder));
         let lost = untold + recorder.left_out();
         let command = self.plan.command();
         // Most runs never wait: nothing of them is kept, so no file is examined.
-        let is_kept = lock(&self.present).had_any || self.plan.complains();
+        let is_kept = lock(&self.reporters).had_any || self.plan.complains();
         let run = match is_kept {
             true => recorder.finish(command, self.places.found_after()),
-            false => recorder.finish(command, |_| Found::Unknown),
+            false => recorder.finish(command, |_| PathState::Unknown),
         };
         stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
         let was_killed = matches!(ended, Ended::Signaled(_));
@@ -217,16 +224,16 @@ impl History {
     }
 
     /// Waits for what processes told last; how much they could not tell.
-    fn last_words(&self) -> u64 {
-        let until = Instant::now() + LAST_WORDS;
-        let mut present = lock(&self.present);
-        while !present.members.is_empty() {
+    fn wait_for_last_reports(&self) -> u64 {
+        let until = Instant::now() + LAST_REPORTS_TIMEOUT;
+        let mut present = lock(&self.reporters);
+        while !present.processes.is_empty() {
             let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
             let waited = self.left.wait_timeout(present, rest);
             present = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let late = present.members.iter().map(|shared| untold(shared));
-        late.fold(present.untold, u64::saturating_add)
+        let late = present.processes.iter().map(|shared| unreported_by(shared));
+        late.fold(present.unreported, u64::saturating_add)
     }
 }
 
@@ -240,16 +247,16 @@ impl session_admission::Listener for History {
             return true;
         }
         if header.flags & (MAPPED | TOUCHED) != 0 {
-            self.saw_mapping(record);
+            self.note_mapping(record);
             if header.flags & TOUCHED != 0 {
                 return true;
             }
         }
-        let (mut offset, mut left) = (header.offset, header.length.min(TOLD_MAX));
+        let (mut offset, mut left) = (header.offset, header.length.min(REPORT_MAX));
         loop {
             let length = left.min(RANGE_MAX);
-            if let Some(what) = What::of_hint(record.kind, header.flags, offset, length) {
-                self.saw(record.path, (header.key, header.flags & MAPPED == 0), what);
+            if let Some(what) = AccessKind::of_hint(record.kind, header.flags, offset, length) {
+                self.note_access(record.path, (header.key, header.flags & MAPPED == 0), what);
             }
             left -= length;
             offset += length;
@@ -261,7 +268,7 @@ impl session_admission::Listener for History {
 }
 
 /// The ranges of a mapping that a record tells of.
-fn parts(header: &Header) -> impl Iterator<Item = (u64, u64)> + use<> {
+fn mapped_ranges(header: &Header) -> impl Iterator<Item = (u64, u64)> + use<> {
     let (offset, length) = (header.offset, header.length.min(RANGE_MAX));
     let (whole, mut mask) = match header.flags & PARTLY {
         0 => (Some((offset, length)), 0),
@@ -280,21 +287,21 @@ fn parts(header: &Header) -> impl Iterator<Item = (u64, u64)> + use<> {
     whole.into_iter().chain(blocks)
 }
 
-fn untold(shared: &Mapping) -> u64 {
+fn unreported_by(shared: &Mapping) -> u64 {
     shared.control.untold.load(Relaxed)
 }
 
 /// Guard of a process between [`History::enter`] and its end.
-pub struct Present {
+pub struct ReporterGuard {
     history: Arc<History>,
     shared: Arc<Mapping>,
 }
 
-impl Drop for Present {
+impl Drop for ReporterGuard {
     fn drop(&mut self) {
-        let mut present = lock(&self.history.present);
-        present.members.retain(|shared| !Arc::ptr_eq(shared, &self.shared));
-        present.untold = present.untold.saturating_add(untold(&self.shared));
+        let mut present = lock(&self.history.reporters);
+        present.processes.retain(|shared| !Arc::ptr_eq(shared, &self.shared));
+        present.unreported = present.unreported.saturating_add(unreported_by(&self.shared));
         self.history.left.notify_all();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::{Access, Place, RANGE_MAX, Run, What};
+use crate::{Access, AccessKind, RANGE_MAX, RecordedPath, Run};
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, HintState, Identity, Piece, Record};
@@ -34,9 +34,9 @@ fn record(kind: HintKind, flags: u32, path: &[u8], (offset, length): (u64, u64))
 }
 
 #[test]
-fn what_is_told_is_recorded_and_nothing_else() {
+fn only_reported_accesses_are_recorded() {
     let history = History::new(Arc::new(Plan::for_tests(None)));
-    assert_eq!(history.tell(), tell::ALL);
+    assert_eq!(history.report_level(), tell::ALL);
     let hear =
         |flags, path: &[u8], range| history.hear(&record(HintKind::Data, flags, path, range));
     assert!(!hear(0, b"/etc/hint", (0, 1)), "a hint is for the prefetcher");
@@ -47,20 +47,20 @@ fn what_is_told_is_recorded_and_nothing_else() {
     assert!(hear(RECORDED, b"/etc/empty", (5, 0)));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
     assert_eq!(recorder.left_out(), 0);
-    let run = recorder.finish([0; 16], |_| crate::Found::Unknown);
+    let run = recorder.finish([0; 16], |_| crate::PathState::Unknown);
     let long: Vec<_> = run
         .accesses
         .iter()
-        .filter(|access| run.place(access).path == b"/etc/long")
-        .map(|access| access.what)
+        .filter(|access| run.path_of(access).path == b"/etc/long")
+        .map(|access| access.kind)
         .collect();
-    let part = |n: u64, length| What::Data { offset: 4096 + n * RANGE_MAX, length };
+    let part = |n: u64, length| AccessKind::Data { offset: 4096 + n * RANGE_MAX, length };
     assert_eq!(long, [part(0, RANGE_MAX), part(1, RANGE_MAX), part(2, 4 << 20)]);
-    assert!(run.places.iter().all(|p| !p.path.starts_with(b"/proc") && p.path != b"/etc/empty"));
+    assert!(run.paths.iter().all(|p| !p.path.starts_with(b"/proc") && p.path != b"/etc/empty"));
 }
 
 #[test]
-fn what_was_used_of_a_mapping_is_recorded_block_by_block() {
+fn touched_blocks_of_a_mapping_are_recorded() {
     let history = History::new(Arc::new(Plan::for_tests(None)));
     let hear = |flags, position, range| {
         let mut record = record(HintKind::Data, flags | RECORDED, b"/etc/mapped", range);
@@ -75,9 +75,9 @@ fn what_was_used_of_a_mapping_is_recorded_block_by_block() {
     // Nothing that a process can write does harm.
     hear(TOUCHED | PARTLY, u64::MAX, (i64::MAX as u64 - 5, 5));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
-    let run = recorder.finish([0; 16], |_| crate::Found::Unknown);
-    let ranges = run.accesses.iter().filter_map(|access| match access.what {
-        What::Touched { offset, length } => Some((offset >> 14, length >> 14)),
+    let run = recorder.finish([0; 16], |_| crate::PathState::Unknown);
+    let ranges = run.accesses.iter().filter_map(|access| match access.kind {
+        AccessKind::Touched { offset, length } => Some((offset >> 14, length >> 14)),
         _ => None,
     });
     let whole = (8..16).map(|n| (n << 6, 64));
@@ -103,25 +103,25 @@ fn run_over(dir: &Path, files: u32) -> Run {
         attributes.size += u64::from(place == files - 1);
         let path = path.as_os_str().as_bytes().to_vec();
         let key = Identity::ROOT.join(&path).raw();
-        run.places.push(Place { path, key, attributes: Some(attributes) });
-        for what in [What::Look, What::Data { offset: 0, length: 4 }] {
-            run.accesses.push(Access { place, what });
+        run.paths.push(RecordedPath { path, key, attributes: Some(attributes) });
+        for what in [AccessKind::Lookup, AccessKind::Data { offset: 0, length: 4 }] {
+            run.accesses.push(Access { path: place, kind: what });
         }
     }
     run
 }
 
 #[test]
-fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
+fn replayed_accesses_are_expected_by_all_processes_until_given_up() {
     const FILES: u32 = 30;
     let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let run = run_over(dir.path(), FILES);
-    let keys: Vec<_> = run.places.iter().map(|place| Identity::from_raw(place.key)).collect();
+    let keys: Vec<_> = run.paths.iter().map(|place| Identity::from_raw(place.key)).collect();
     let history = History::new(Arc::new(Plan::for_tests(Some(run.clone()))));
-    assert_eq!(history.tell(), tell::SOME);
+    assert_eq!(history.report_level(), tell::SOME);
     let (early, _file) = Mapping::new().expect("memory to share");
     let early = Arc::new(early);
-    let present = history.enter(early.clone());
+    let present = history.process_joined(early.clone());
     let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
     let file = runahead_admission::process::shared_memory::agent_file().expect("memory for a file");
     let front = runahead_admission::process::shared_memory::fill(&file, &[0; 4096], &[])
@@ -141,7 +141,7 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     assert!(!known(data(last)));
 
     // What the command does is in the record, and then no longer.
-    for place in &run.places[..8] {
+    for place in &run.paths[..8] {
         assert!(history.hear(&record(HintKind::Lookup, RECORDED, &place.path, (0, 0))));
     }
     for n in 0..128 {
@@ -158,12 +158,12 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
 }
 
 #[test]
-fn the_end_waits_for_the_last_words_and_counts_what_was_not_said() {
+fn finish_waits_for_last_reports_and_counts_lost_ones() {
     let history = History::new(Arc::new(Plan::for_tests(None)));
     let (shared, _file) = Mapping::new().expect("memory to share");
     let shared = Arc::new(shared);
     shared.control.untold.store(7, Relaxed);
-    let present = history.enter(shared);
+    let present = history.process_joined(shared);
     let speaker = std::thread::spawn({
         let history = history.clone();
         move || {

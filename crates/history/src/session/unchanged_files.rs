@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::{Attributes, Found};
+use crate::{Attributes, PathState};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,10 +16,10 @@ use runahead_admission::mount_table::Mounts;
 
 /// Longest time for examining files when the command has ended: they were just used, and are
 /// cached.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EXAMINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The file systems of a session.
-pub(super) struct Places {
+pub(super) struct SessionFilesystems {
     /// Mount points, longest first, and true for each that holds no stored files. Read on first
     /// use: most commands never wait, and never need it.
     mounted: OnceLock<Vec<(Vec<u8>, bool)>>,
@@ -27,16 +27,19 @@ pub(super) struct Places {
     started: i64,
 }
 
-impl Places {
+impl SessionFilesystems {
     /// Makes the table for a command that starts now. No access in the directories `excluded` is
     /// recorded.
     pub(super) fn now(excluded: Vec<Vec<u8>>) -> Self {
-        Places { mounted: OnceLock::new(), excluded, started: file_clock() }
+        SessionFilesystems { mounted: OnceLock::new(), excluded, started: file_clock() }
     }
 
     #[cfg(test)]
     fn of(mounted: Vec<(Vec<u8>, bool)>) -> Self {
-        Places { mounted: sorted(mounted).into(), ..Places::now(Vec::new()) }
+        SessionFilesystems {
+            mounted: sorted(mounted).into(),
+            ..SessionFilesystems::now(Vec::new())
+        }
     }
 
     fn mounted(&self) -> &[(Vec<u8>, bool)] {
@@ -61,24 +64,24 @@ impl Places {
 
     /// Looks at paths when the command has ended. What was changed since it started is told from
     /// what it found.
-    pub(super) fn found_after(&self) -> impl FnMut(&[u8]) -> Found {
-        let until = Instant::now() + PATIENCE;
+    pub(super) fn found_after(&self) -> impl FnMut(&[u8]) -> PathState {
+        let until = Instant::now() + EXAMINE_TIMEOUT;
         let mut late = false;
         move |path| {
             if self.is_unstored(path) {
-                return Found::Unstored;
+                return PathState::Unstored;
             }
             late = late || Instant::now() > until;
             if late {
-                return Found::Unknown;
+                return PathState::Unknown;
             }
             let Ok(meta) = std::fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path))) else {
-                return Found::Absent;
+                return PathState::Absent;
             };
             if nanoseconds(meta.ctime(), meta.ctime_nsec()) >= self.started {
-                return Found::Written;
+                return PathState::Written;
             }
-            Found::Same(attributes(&meta))
+            PathState::Same(attributes(&meta))
         }
     }
 }
@@ -141,7 +144,7 @@ mod tests {
         let mut mounts: Vec<_> = mounts.map(|(p, u)| (p.as_bytes().to_vec(), u)).into();
         mounts.push((b"/hidden".to_vec(), true));
         mounts.push((b"/hidden".to_vec(), false));
-        let places = Places::of(mounts);
+        let places = SessionFilesystems::of(mounts);
         for (path, unstored) in [
             ("/etc/passwd", false),
             ("/", false),
@@ -170,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_the_start_is_told_from_what_was_there() {
+    fn files_changed_since_the_start_are_found_written() {
         let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         std::fs::write(&old, "x").expect("ours");
         std::thread::sleep(Duration::from_millis(20));
-        let places = Places::of(vec![(b"/".to_vec(), false)]);
+        let places = SessionFilesystems::of(vec![(b"/".to_vec(), false)]);
         std::fs::write(&new, "x").expect("ours");
         let mut look = places.found_after();
         let mut at = |path: &Path| look(path.as_os_str().as_bytes());
-        assert!(matches!(at(&old), Found::Same(_)));
-        assert_eq!(at(&new), Found::Written);
-        assert_eq!(at(&dir.path().join("none")), Found::Absent);
+        assert!(matches!(at(&old), PathState::Same(_)));
+        assert_eq!(at(&new), PathState::Written);
+        assert_eq!(at(&dir.path().join("none")), PathState::Absent);
     }
 }

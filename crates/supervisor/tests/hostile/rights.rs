@@ -34,7 +34,7 @@ fn is_asleep(pid: Pid) -> bool {
 }
 
 #[test]
-fn what_a_process_may_not_read_is_not_read_for_it() {
+fn files_that_a_process_may_not_read_are_not_read_for_it() {
     if !is_root() {
         return;
     }

@@ -78,7 +78,7 @@ fn of_kind(kind: SocketType) -> OwnedFd {
 
 /// Only regular files are examined; nothing else is opened or waited for.
 #[test]
-fn what_cannot_be_executed_is_not_looked_into() {
+fn only_regular_files_are_opened() {
     let target = Target::new(&["true"]);
     let open = Open::new(&target);
     let dir = tempfile::tempdir().expect("a directory");
