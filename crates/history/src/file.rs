@@ -1,8 +1,8 @@
 //! Recorded runs on disk.
 //!
-//! A file is written beside its place and then renamed: a reader sees a whole one, an older
-//! one or none, also when two write at once. It is not synced: after a crash it may be damaged,
-//! which its checksum tells.
+//! A file is written under a temporary name and then renamed: a reader finds a whole file, an older
+//! one or none, even if two sessions write at once. It is not synced. After a crash it may be
+//! damaged, which its checksum reveals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,10 +15,10 @@ use rustix::fs::OFlags;
 use crate::Run;
 use crate::format::{self, FILE_MAX, FormatError};
 
-/// Why a recorded run could not be had, or kept.
+/// Reason that a recorded run could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
         /// Step that failed.
@@ -28,13 +28,13 @@ pub enum HistoryError {
         /// Its reason.
         error: io::Error,
     },
-    /// Something else is there.
+    /// The path is not a regular file.
     #[error("{} is not a regular file; give the name of one", .0.display())]
     NotAFile(PathBuf),
-    /// Longer than any that is written.
+    /// The file is longer than any that is written.
     #[error("{} is longer than {FILE_MAX} bytes; it is not a recorded run", .0.display())]
     TooLong(PathBuf),
-    /// It holds something else.
+    /// The file does not hold a recorded run.
     #[error("{}: {error}; record it anew", path.display())]
     Format {
         /// The file.
@@ -42,10 +42,10 @@ pub enum HistoryError {
         /// Fault in the file's bytes.
         error: FormatError,
     },
-    /// No place for what is kept automatically.
+    /// There is no directory for automatic records.
     #[error("no directory for what is remembered: {0}")]
     NoPlace(&'static str),
-    /// Others could change it.
+    /// Another user could change the directory or its files.
     #[error("{} belongs to another user, or others may write to it; make it yours alone", .0.display())]
     NotPrivate(PathBuf),
 }
@@ -67,7 +67,7 @@ pub fn load(path: &Path) -> Result<Run, HistoryError> {
     if !meta.is_file() {
         return Err(HistoryError::NotAFile(path.to_owned()));
     }
-    // Before any of it is read: it may be of any size.
+    // Checked before reading, since the file may be of any size.
     if meta.len() > FILE_MAX as u64 {
         return Err(HistoryError::TooLong(path.to_owned()));
     }

@@ -1,40 +1,40 @@
-//! Where in a recorded run a later one is, and whether it is the same at all.
+//! Follows a later run through a recorded one: its position, and whether it is the same run at all.
 //!
-//! It is told what the later run does, in the order in which that happens there. The place is the
-//! median of the last accesses that were found in the record: processes that run side by side come
-//! in another order each time, and one access that comes much sooner than it did moves nothing.
-//! When more than half of what was done lately is not in the record, the run is another one, for
-//! good. A record begins where the recorded run came to wait, which need not be its beginning, so
-//! that what comes before [`FOUND`] accesses were found is judged only if that takes for ever. What
-//! was used of mappings is found in no run; by the few other accesses of a record that consists of
-//! that nothing is judged.
+//! The accesses of the later run arrive in order. The position is the median of the latest accesses
+//! that were found in the record. So processes that run side by side may come in another order each
+//! time, and one early access moves nothing. When more than half of the latest accesses are not in
+//! the record, the run is a different one, for good. A record begins where the recorded run first
+//! waited, which may be after its beginning. So accesses before the first [`FOUND`] matches are
+//! judged only if these matches take too long. Ranges that were used of mappings are never matched:
+//! a record that consists mostly of these is not judged by its few other accesses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::{AccessKind, Run};
 
-/// Accesses that are judged.
+/// Number of latest accesses that are judged.
 pub const JUDGED_MAX: u32 = 64;
-/// Fewest of them from which something follows.
+/// Fewest accesses that are judged.
 pub const JUDGED_MIN: u32 = 32;
-/// Accesses that have to be found before others are judged, and how many are waited for that.
+/// Matches before accesses are judged, and the number of accesses after which they are judged
+/// without.
 const FOUND: (u64, u64) = (32, 128);
-/// A run is judged only if it makes more than one in this many of the record's accesses.
+/// Divisor: a run is judged only if it reports more than one in this many of the record's accesses.
 const SILENT_SHARE: usize = 4;
-/// Accesses whose median is the place.
+/// Number of accesses whose median is the position.
 const RECENT: usize = 16;
-/// Ranges that begin before another one and may yet reach into it.
+/// Most ranges that begin before another one and may reach into it.
 const OVERLAPPING: usize = 8;
 
-/// Knowledge of an access in the record.
+/// Match of an access in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Match {
-    /// It is this one.
+    /// The access is this one of the record.
     At(usize),
-    /// It is to something that is in the record.
+    /// The record has other accesses to the same path.
     Near,
-    /// It is not in the record.
+    /// The record has no such path or range.
     Nowhere,
 }
 
@@ -48,11 +48,11 @@ pub struct Follower {
     recent: [u32; RECENT],
     matched: u64,
     place: usize,
-    /// Bit set, a bit an access, the newest lowest: set if the access was not in the record.
+    /// Bits of the latest accesses, the newest lowest: set if the access was not in the record.
     not_in_record: u64,
     /// Number of these bits that count.
     judged: u32,
-    /// A run tells too few of the record's accesses to be judged by them.
+    /// True if a run reports too few of the record's accesses to be judged by them.
     is_silent: bool,
     reported: u64,
     used: u64,
@@ -65,14 +65,14 @@ pub struct Follower {
 struct PathUses {
     /// Accesses to other than data.
     plain: Vec<u32>,
-    /// Ranges by their first byte, the one behind the last, and the access.
+    /// Ranges: first byte, the byte after the last, and number of the access.
     data: Vec<(u64, u64, u32)>,
-    /// It is another file now.
+    /// True if the path is another file now.
     changed: bool,
 }
 
 impl Follower {
-    /// At the start of `run`.
+    /// Starts at the beginning of `run`.
     pub fn new(run: Arc<Run>) -> Self {
         let paths = run.paths.iter().zip(0..);
         let numbers = paths.map(|(place, number)| (place.path.clone(), number)).collect();
@@ -107,7 +107,7 @@ impl Follower {
         }
     }
 
-    /// The later run has done this.
+    /// Matches an access of the later run.
     pub fn observe(&mut self, path: &[u8], what: AccessKind) -> Match {
         let seen = self.find(path, what);
         self.reported += 1;
@@ -117,7 +117,7 @@ impl Follower {
             let before = self.matched;
             self.pass(number);
             if before < FOUND.0 && self.matched >= FOUND.0 {
-                // What came before its beginning says nothing.
+                // Accesses before the record's beginning are no evidence.
                 (self.not_in_record, self.judged) = (0, 0);
             }
         }
@@ -132,8 +132,8 @@ impl Follower {
         seen
     }
 
-    /// The later run has started a program. Short ones say nothing of what they do, so the place is
-    /// at least where the recorded run was when it had started as many.
+    /// Counts a program that the later run started. Short programs report nothing, so the position
+    /// is at least where the recorded run was when it had started as many.
     pub fn program_started(&mut self) {
         if let Some(&before) = self.run.programs.get(self.programs) {
             self.place = self.place.max(before as usize);
@@ -176,7 +176,7 @@ impl Follower {
         self.place = self.place.max(sorted[known / 2] as usize);
     }
 
-    /// The file of a place is another one now: its data may be read otherwise.
+    /// Marks the file of a path as changed: its data may be read in another way.
     pub fn has_changed(&mut self, place: u32) {
         self.uses[place as usize].changed = true;
     }
@@ -226,7 +226,7 @@ mod tests {
         AccessKind::Data { offset, length }
     }
 
-    /// Each of `files` is looked up, and read in blocks.
+    /// Makes a run that looks up each of `files` and reads it in blocks.
     fn run(files: u32, blocks: u64) -> Arc<Run> {
         let mut run = Run::default();
         for place in 0..files {

@@ -8,12 +8,13 @@
 //! | 4 | length of the text before it was compressed |
 //! | rest | the text, as one block of LZ4 |
 //!
-//! The text is a sequence of postcard values: [`Head`], its paths, its accesses, its programs, and
-//! which accesses were not made again. A path is what it shares with the one before it, and the
-//! rest; numbers of places and offsets are differences to those of the access before.
+//! The text is a sequence of postcard values: [`Head`], the paths, the accesses, the programs, and
+//! the accesses that were not made again. A path is the length of the prefix that it shares with
+//! the one before it, and the rest. Numbers of paths and offsets are differences to those of the
+//! previous access.
 //!
-//! Files come from anywhere: nothing is allocated that the length of the input, or one of the
-//! bounds of this crate, does not account for, and every value is checked.
+//! Files may come from anywhere. Allocations are bounded by the length of the input or by the
+//! bounds of this crate, and every value is checked.
 
 use std::hash::Hasher;
 
@@ -30,8 +31,8 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"runahist";
 /// Version of the layout. Files of other versions, except the one before it, are refused.
 pub const VERSION: u32 = 4;
-/// The one before it, in which nothing was [`What::Touched`]. (No flipped bit makes one of the
-/// other.)
+/// Previous version, which has no [`AccessKind::Touched`]. It differs in two bits, so that no
+/// flipped bit makes one version of the other.
 const VERSION_BEFORE: u32 = 2;
 /// Longest file, in bytes.
 pub const FILE_MAX: usize = 64 << 20;
@@ -43,19 +44,19 @@ const SUM_AT: usize = VERSION_AT + 4;
 const LENGTH_AT: usize = SUM_AT + 8;
 const TEXT_AT: usize = LENGTH_AT + 4;
 
-/// Why bytes are no recorded run.
+/// Reason that bytes are not a recorded run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatError {
-    /// It begins otherwise.
+    /// The magic bytes differ.
     #[error("it is not a recorded run")]
     NotOne,
-    /// Written by another runahead.
+    /// The version is not supported.
     #[error("it is of version {0}, and this runahead reads version {VERSION}")]
     Version(u32),
-    /// It is not what was written.
+    /// The checksum is wrong, or bytes are missing.
     #[error("it is truncated or damaged")]
     Damaged,
-    /// Its checksum is right, and yet it says what no runahead writes.
+    /// The checksum is right, but no runahead writes such values.
     #[error("it holds nonsense")]
     Nonsense,
 }
@@ -85,14 +86,14 @@ struct WireAccess {
     what: u8,
 }
 
-/// Follows a [`WireAccess`] that is one to data.
+/// Range that follows a [`WireAccess`] to data.
 #[derive(Serialize, Deserialize)]
 struct WireRange {
     offset: i64,
     length: u32,
 }
 
-/// Whats in a file; those to data come behind them.
+/// Codes of kinds without a range, by index. Those with a range follow.
 const PLAIN_KINDS: [AccessKind; 5] = [
     AccessKind::Lookup,
     AccessKind::LookupNoFollow,
@@ -103,11 +104,11 @@ const PLAIN_KINDS: [AccessKind; 5] = [
 const DATA_CODE: u8 = PLAIN_KINDS.len() as u8;
 const TOUCHED_CODE: u8 = DATA_CODE + 1;
 
-/// The file's bytes.
+/// Encodes a run as the bytes of a file.
 pub fn encode(run: &Run) -> Vec<u8> {
     let mut text = Vec::new();
     let mut put = |bytes: Result<Vec<u8>, postcard::Error>| {
-        // Plain structures, into memory: nothing can fail.
+        // Cannot fail: plain structures are written to memory.
         text.extend_from_slice(&bytes.unwrap_or_default());
     };
     let count = |n: usize| n as u32;
@@ -164,7 +165,7 @@ pub fn encode(run: &Run) -> Vec<u8> {
     bytes
 }
 
-/// Encodes a run in at most `max` bytes: as many of its first accesses as there is room for.
+/// Encodes as many of the run's first accesses as fit into `max` bytes.
 pub fn encode_within(run: &Run, max: usize) -> Vec<u8> {
     let mut bytes = encode(run);
     let mut run = std::borrow::Cow::Borrowed(run);
@@ -306,7 +307,7 @@ fn parse(text: &[u8]) -> Option<Run> {
     rest.is_empty().then_some(run)
 }
 
-/// A file with this `text`, whatever that says, for tests of who reads it.
+/// Makes a file with an arbitrary `text` and a right checksum.
 #[cfg(test)]
 fn with_text(text: &[u8]) -> Vec<u8> {
     let mut bytes = encode(&Run::default());

@@ -1,18 +1,18 @@
-//! The memory of earlier runs: what a run of a command read, in order, as a file and as a thing to
-//! check a later run against.
+//! History of earlier runs: records what a run of a command read, in order, as a file, and checks a
+//! later run against it.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`recorder`] | collects the accesses of a run, each once |
-//! | [`follower`] | tells where in a recorded run a later one is, and when it is another |
+//! | [`follower`] | follows a later run through a recorded one |
 //! | [`format`] | the bytes of the file |
 //! | [`file`] | reads and writes it |
-//! | [`merge`] | what a later run changes in the record of earlier ones |
+//! | [`merge`] | merges a later run into the record of earlier ones |
 //! | [`session`] | records the current run, and replays an earlier one |
 //! | [`store`] | the files that are kept automatically, for each command and for each program |
 //!
-//! Invariant: a recorded run names paths and ranges of files to be read, and nothing else; whatever
-//! bytes a file holds, what comes out is an error or a bounded list of these, all paths absolute.
+//! Invariant: a recorded run names paths and ranges of files to be read, and nothing else. Whatever
+//! bytes a file holds, decoding it gives an error or a bounded list of these, with absolute paths.
 #![forbid(unsafe_code)]
 
 pub mod file;
@@ -48,24 +48,24 @@ pub type CommandKey = [u8; 16];
 /// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AccessKind {
-    /// It was looked up.
+    /// The path was looked up.
     Lookup,
-    /// It was looked up, and not followed where it is a symbolic link.
+    /// The path was looked up without following it if it is a symbolic link.
     LookupNoFollow,
-    /// It is a directory, and its entries were read.
+    /// The entries of the directory were read.
     List,
-    /// It is a symbolic link, whose text was read.
+    /// The text of the symbolic link was read.
     Link,
-    /// It was executed.
+    /// The file was executed.
     Execute,
-    /// Bytes of it were read or mapped.
+    /// Bytes of the file were read or mapped.
     Data {
         /// The first.
         offset: u64,
         /// Number of bytes, from 1 to [`RANGE_MAX`].
         length: u64,
     },
-    /// Bytes of a mapping of it were used. No run tells of that before it ends.
+    /// Bytes of a mapping of the file were used. A run reports this only when it ends.
     Touched {
         /// The first.
         offset: u64,
@@ -75,8 +75,8 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
-    /// Kind of a hint's access, with the flags that matter. `None`: it is no access, or no file can
-    /// have such a range.
+    /// Kind of a hint's access, with the flags that matter. `None` if it is no access, or if no
+    /// file can have such a range.
     pub fn of_hint(kind: HintKind, flags: u32, offset: u64, length: u64) -> Option<Self> {
         Some(match kind {
             HintKind::Lookup if flags & NO_FOLLOW != 0 => AccessKind::LookupNoFollow,
@@ -120,7 +120,7 @@ impl AccessKind {
         self.range().map_or(0, |(_, length)| length)
     }
 
-    /// A run that does it says so at once.
+    /// True if a run reports the access at once.
     pub fn is_reported(self) -> bool {
         !matches!(self, AccessKind::Touched { .. })
     }
@@ -133,7 +133,7 @@ pub struct Attributes {
     pub size: u64,
     /// Time of its last change, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Its number in its file system.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -144,14 +144,14 @@ pub struct RecordedPath {
     pub path: Vec<u8>,
     /// The identity under which the program reached it first (`runahead_abi::Identity`).
     pub key: u64,
-    /// `None`: there was nothing of that name, or it was not looked at.
+    /// Attributes of the file. `None` if there was none of that name, or if it was not examined.
     pub attributes: Option<Attributes>,
 }
 
 /// First access of its kind in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// Index of the [`Place`].
+    /// Index of the [`RecordedPath`].
     pub path: u32,
     /// Kind of the access.
     pub kind: AccessKind,
@@ -179,8 +179,8 @@ pub struct Run {
 /// Command line and directory of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// The command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record that is of more than
-    /// one.
+    /// Command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record of several command
+    /// lines.
     pub line: Vec<Vec<u8>>,
     /// The working directory.
     pub directory: Vec<u8>,
@@ -208,7 +208,7 @@ impl Origin {
 }
 
 impl Run {
-    /// The place of an access.
+    /// Path of an access.
     pub fn path_of(&self, access: &Access) -> &RecordedPath {
         &self.paths[access.path as usize]
     }

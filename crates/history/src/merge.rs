@@ -1,27 +1,28 @@
-//! What a later run changes in the record of earlier ones.
+//! Merges a later run into the record of earlier ones.
 //!
-//! The later run's accesses come first, in its order. What only the record has is kept where it was
-//! among them: a run tells nothing of what it found in memory before it waited for the first time,
-//! nor do processes that never wait, so that what is not told may well have been used. It is taken
-//! to be *unused* only where the run has told most of what lies around it in the record; what
-//! [`PATIENCE`] runs in a row did not use is dropped. (Dropped wrongly, it is waited for once,
-//! told, and there again.)
+//! The later run's accesses come first, in its order. Accesses that only the record has keep their
+//! place among them. A run does not report accesses that it found in memory before it first waited,
+//! nor do processes that never wait report any. So an access that is not reported may still have
+//! been made. It counts as *unused* only where the run has reported most of the accesses around it.
+//! After [`UNUSED_RUNS_MAX`] runs in a row without it, it is dropped. If that was wrong, a run
+//! waits for it once, reports it, and so restores it.
 //!
-//! Invariant: what is in the result was in the record or in the later run.
+//! Invariant: every access of the result was in the record or in the later run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{Access, AccessKind, Attributes, PATH_BYTES_MAX, PATHS_MAX, RecordedPath, Run};
 
-/// Runs in a row that did not make an access, after which it is dropped.
+/// Number of runs in a row without an access after which it is dropped.
 pub const UNUSED_RUNS_MAX: u8 = 3;
-/// Accesses before and behind one in the record that tell whether the later run told of that part.
+/// Number of accesses before and after one that decide whether the later run has reported that
+/// part.
 const NEIGHBOURS: usize = 8;
 
-/// The later run, by what it did.
+/// Accesses of the later run, by path and kind.
 struct LaterAccesses<'a> {
     plain: HashMap<(&'a [u8], AccessKind), u32>,
-    /// Data by path, then first byte: the first byte behind the range, and the access's number.
+    /// Ranges by path, then by first byte: the byte after the last, and the access's number.
     data: HashMap<&'a [u8], BTreeMap<u64, (u64, u32)>>,
 }
 
@@ -41,7 +42,7 @@ impl<'a> LaterAccesses<'a> {
         made
     }
 
-    /// The access that comes first, of those that bring all of `what`.
+    /// Returns the number of the first access of those that cover all of `what`.
     fn find(&self, path: &[u8], what: AccessKind) -> Option<u32> {
         let Some((offset, length)) = what.range() else {
             return self.plain.get(&(path, what)).copied();
@@ -51,7 +52,7 @@ impl<'a> LaterAccesses<'a> {
         if end <= offset {
             return None;
         }
-        // Adjacent ones may be cut elsewhere.
+        // Adjacent ranges may be split at other offsets.
         let rest = ranges.range(offset + 1..offset + length);
         for (&start, &(its_end, _)) in rest {
             if start > end {
@@ -63,8 +64,8 @@ impl<'a> LaterAccesses<'a> {
     }
 }
 
-/// `known`, brought up to date by a `later` run. One that is not `whole` (it was killed) says
-/// nothing of what it did not do.
+/// Returns `known`, updated by a `later` run. A run that is not `whole` (it was killed) is no
+/// evidence that an access is unused.
 pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     let made = LaterAccesses::by(later);
     let found: Vec<Option<u32>> =
@@ -72,7 +73,8 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     let told = reported_around(&found);
     let unused: HashMap<u32, u8> = known.unused.iter().copied().collect();
 
-    // Kept: behind which access of the later run, the access, and in how many runs it was not used.
+    // For each kept access: the number of the later run's access that it follows, itself, and the
+    // number of runs without it.
     let (mut kept, mut behind) = (Vec::new(), 0);
     for (number, place) in found.iter().enumerate() {
         if let Some(place) = place {
@@ -88,7 +90,7 @@ pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
     assemble(known, later, &kept)
 }
 
-/// Flags, one an access: true if the later run reported most of the accesses around it.
+/// Returns a flag for each access: true if the later run reported most of the accesses around it.
 fn reported_around(found: &[Option<u32>]) -> Vec<bool> {
     let mut sums = vec![0usize];
     sums.extend(found.iter().scan(0, |sum, found| {
@@ -124,7 +126,7 @@ fn assemble(known: &Run, later: &Run, kept: &[(u32, Access, u8)]) -> Run {
 struct Builder<'a> {
     run: Run,
     numbers: HashMap<Vec<u8>, u32>,
-    /// Attributes of paths that the later run found.
+    /// Attributes of paths, as the later run found them.
     attributes: HashMap<&'a [u8], Option<Attributes>>,
     path_bytes: usize,
 }
@@ -164,8 +166,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// True if writing `merged` in place of `known` gains nothing: all but one access in [`SAME_PARTS`]
-/// are equal, and so is the count of unused ones.
+/// True if writing `merged` in place of `known` gains nothing: all but one access in
+/// [`DIFFERENT_SHARE`] are equal, and so is the count of unused ones.
 pub fn is_nearly_equal(known: &Run, merged: &Run) -> bool {
     let all = |run: &Run| -> HashSet<(Vec<u8>, AccessKind)> {
         run.accesses.iter().map(|a| (run.path_of(a).path.clone(), a.kind)).collect()
@@ -183,7 +185,7 @@ pub fn is_nearly_equal(known: &Run, merged: &Run) -> bool {
     different * DIFFERENT_SHARE <= ours.len().max(theirs.len())
 }
 
-/// Share of accesses that may differ, for [`is_much_like`].
+/// Divisor for [`is_nearly_equal`]: one access in this many may differ.
 pub const DIFFERENT_SHARE: usize = 64;
 
 #[cfg(test)]
@@ -192,7 +194,7 @@ mod tests {
 
     const DATA: AccessKind = AccessKind::Data { offset: 0, length: 1 << 14 };
 
-    /// Each name is looked up and read.
+    /// Makes a run that looks up and reads each name.
     fn run(names: impl IntoIterator<Item = u32>) -> Run {
         let mut run = Run::default();
         for (name, place) in names.into_iter().zip(0..) {

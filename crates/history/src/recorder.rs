@@ -1,9 +1,9 @@
 //! Collects the accesses of a run, each once, in the order in which they were made first.
 //!
-//! Reports may repeat an access. Bytes of a file that were seen before are left out,
-//! and what follows at once on what was read of the same file extends that. A mapping is taken for
-//! what was used of it, if that was told, and otherwise for all of it. Bounded: what exceeds the
-//! bounds of a [`Run`] is counted and left out.
+//! Reports may repeat an access. Bytes of a file that were seen before are left out, and a read
+//! that directly follows the previous one of the same file extends it. A mapping is recorded as the
+//! ranges that were used of it if these were reported, and otherwise as a whole. Accesses beyond
+//! the bounds of a [`Run`] are counted and left out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,21 +12,23 @@ use crate::{
     PROGRAMS_MAX, RecordedPath, Run,
 };
 
-/// Adjacent reads become one of this many bytes at most, so that a run's place in it is known well.
+/// Most bytes of an access that adjacent reads become: longer ones would make a run's position in
+/// it imprecise.
 const MERGED_MAX: u64 = 1 << 20;
 
 /// State of a path when the run has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathState {
-    /// It is this file, and was before the run.
+    /// The file existed before the run with these attributes, and is unchanged.
     Same(Attributes),
-    /// The run or another process has written the file, so it no longer holds what was waited for.
+    /// The run or another process has written the file, so it no longer holds the data that was
+    /// read.
     Written,
-    /// There is none.
+    /// There is no such file.
     Absent,
     /// The file lies where no read waits for storage.
     Unstored,
-    /// It was not looked at.
+    /// The path was not examined.
     Unknown,
 }
 
@@ -46,7 +48,7 @@ pub struct Recorder {
     /// Ranges of mappings that were used, by path.
     touched: BTreeMap<u32, ReadRanges>,
     touched_ranges: usize,
-    /// Files of whose mappings it is known.
+    /// Files of whose mappings the used ranges are known.
     resolved: HashSet<u32>,
     left_out: u64,
     programs: Vec<u32>,
@@ -62,7 +64,7 @@ struct ReadRanges {
 }
 
 impl ReadRanges {
-    /// Adds a range; false if all of it was there.
+    /// Adds a range. Returns false if it was covered already.
     fn add(&mut self, start: u64, end: u64) -> bool {
         let before = self.read.range(..=start).next_back().map(|(&s, &e)| (s, e));
         if before.is_some_and(|(_, e)| e >= end) {
@@ -80,7 +82,7 @@ impl ReadRanges {
         true
     }
 
-    /// Ranges of the file, in accesses of at most [`MERGED_MAX`] bytes.
+    /// Ranges of the file, as accesses of at most [`MERGED_MAX`] bytes.
     fn pieces(&self) -> impl Iterator<Item = AccessKind> + '_ {
         self.read.iter().flat_map(|(&start, &end)| {
             let starts = (start..end).step_by(MERGED_MAX as usize);
@@ -93,7 +95,7 @@ impl ReadRanges {
 }
 
 impl Recorder {
-    /// Accesses so far.
+    /// Number of accesses so far.
     pub fn len(&self) -> usize {
         self.accesses.len()
     }
@@ -103,12 +105,12 @@ impl Recorder {
         self.accesses.is_empty()
     }
 
-    /// Accesses that had no room.
+    /// Number of accesses that exceeded the bounds.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// An access to `path`, which the program calls `key`.
+    /// Adds an access to `path`, which has the identity `key` in the program.
     pub fn add_access(&mut self, path: &[u8], key: u64, what: AccessKind) {
         let Some(place) = self.path_number(path, key) else {
             self.left_out += 1;
@@ -146,7 +148,7 @@ impl Recorder {
         self.accesses.push(Access { path: place, kind: what });
     }
 
-    /// A range of `path` was mapped.
+    /// Adds a range of `path` that was mapped.
     pub fn add_mapping(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
         let Some(place) =
             self.path_number(path, key).filter(|_| self.accesses.len() < ACCESSES_MAX)
@@ -160,7 +162,7 @@ impl Recorder {
         }
     }
 
-    /// A mapping of `path` has been used in this range.
+    /// Adds a range that was used of a mapping of `path`.
     pub fn add_touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
         let Some(place) =
             self.path_number(path, key).filter(|_| self.touched_ranges < ACCESSES_MAX / 2)
@@ -172,7 +174,7 @@ impl Recorder {
         self.touched.entry(place).or_default().add(offset, offset + length);
     }
 
-    /// A program has been started.
+    /// Adds the start of a program.
     pub fn add_program(&mut self) {
         if self.programs.len() < PROGRAMS_MAX {
             self.programs.push(self.accesses.len() as u32);
@@ -194,7 +196,7 @@ impl Recorder {
         Some(number)
     }
 
-    /// The run, now that it has ended; `look` says what is found of each path.
+    /// Returns the run, once it has ended; `look` examines a path.
     pub fn finish(mut self, command: CommandKey, mut look: impl FnMut(&[u8]) -> PathState) -> Run {
         let mut run = Run { command, ..Run::default() };
         let mut kept: Vec<Option<u32>> = Vec::with_capacity(self.places.len());
@@ -225,7 +227,8 @@ impl Recorder {
             {
                 match is {
                     PathState::Written | PathState::Absent => return,
-                    // Told in whole blocks, and mapped beyond the end.
+                    // Used ranges are reported in whole blocks, and mappings may reach beyond the
+                    // end of the file.
                     PathState::Same(Attributes { size, .. }) => {
                         *length = size.saturating_sub(*offset).min(*length);
                     }
@@ -237,7 +240,7 @@ impl Recorder {
             }
             run.accesses.push(Access { path: new, kind: what });
         };
-        // Of each access, how many before it were kept.
+        // Number of kept accesses before each access.
         let mut before = Vec::with_capacity(self.accesses.len() + 1);
         for (number, Access { path: place, kind: what }) in self.accesses.into_iter().enumerate() {
             before.push(run.accesses.len() as u32);
@@ -250,7 +253,7 @@ impl Recorder {
             if used.is_some() {
                 self.resolved.insert(place);
             }
-            // What is known of a mapping stands for it.
+            // The ranges that were used replace the mapping.
             if !(is_mapping && known) {
                 put(&mut run, place, what);
             }

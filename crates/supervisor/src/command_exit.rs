@@ -1,5 +1,5 @@
-//! How the command ends, and what is to be done until then: signals are passed on, and the first
-//! process of a container collects orphans.
+//! Waits for the command's end. Until then signals are forwarded, and the first process of a
+//! container collects orphans.
 
 use std::os::fd::AsFd;
 
@@ -22,8 +22,8 @@ pub(crate) fn has_ended(command: Pid) -> bool {
     peek_exited(libc::P_PID, command).is_some()
 }
 
-/// Waits for the command, and for it alone: a wait for any child would take away what the threads
-/// of the control socket, who trace the command when it execs, are waiting for.
+/// Waits for the command, and for it alone. A wait for any child would take the status changes for
+/// which the threads of the control socket wait, which trace the command when it execs.
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;
     let passing = SignalForwarder::new(command);
@@ -77,7 +77,7 @@ fn peek_exited(which: libc::idtype_t, child: Pid) -> Option<Pid> {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: writes `info`.
     let found = unsafe { libc::waitid(which, child.as_raw() as libc::id_t, &mut info, look) };
-    // SAFETY: what waitid(2) writes has a process number.
+    // SAFETY: waitid(2) writes a PID.
     let pid = Pid::from_raw(unsafe { info.si_pid() });
     (found == 0 && pid.as_raw() != 0).then_some(pid)
 }

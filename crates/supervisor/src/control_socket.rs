@@ -1,13 +1,13 @@
 //! Control socket: the processes of a session send their requests here (`abi::control_protocol`).
 //!
-//! Every connection has a thread that waits for it, and serves it to the end: a tracer must wait
-//! for its process itself, and an exec can take as long as the storage that the program comes from.
-//! So there is always one thread more than are busy, up to a limit; the last one does nothing that
-//! takes long.
+//! Each connection has a thread that serves it to the end: a tracer must wait for its process
+//! itself, and an exec can take as long as the storage that the program comes from. One thread is
+//! always free to accept, up to [`SERVERS_MAX`]. The last free one does nothing that takes long.
 //!
 //! A client is served if it is of the same user and knows the session's token, which is in the
-//! memory of its programs. Every process can read the address in /proc/net/unix, and one whose own
-//! reads Landlock restricts could otherwise have the supervisor read for it.
+//! memory of its programs. The address alone is not enough: every process can read it in
+//! /proc/net/unix. A process whose own reads Landlock restricts could otherwise have the supervisor
+//! read for it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -44,9 +44,9 @@ use crate::exec_file::ExecFile;
 use crate::joined_processes::{self, JoinedProcesses};
 use crate::{rlimits, signal_blocking};
 
-/// Threads that serve at most.
+/// Most threads that serve.
 const SERVERS_MAX: usize = 64;
-/// Connections that may wait.
+/// Most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 /// Longest time between a client's connection and its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ pub struct ControlSocket {
     busy: AtomicUsize,
     /// Table of the session's predictions, from the first process that speculates on.
     speculations: OnceLock<Speculations>,
-    /// Execs that were followed.
+    /// Number of execs that were followed.
     pub followed: AtomicUsize,
 }
 
@@ -93,12 +93,12 @@ pub fn new_token() -> Result<[u8; TOKEN_BYTES], Errno> {
     }
 }
 
-/// Bytes of `address` that count.
+/// Length of `address` without its trailing zero bytes.
 pub fn address_len(address: &[u8]) -> usize {
     address.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1)
 }
 
-/// A socket that waits at `address`.
+/// Opens a socket that listens at `address`.
 pub fn open_listener(address: &[u8]) -> Result<OwnedFd, Errno> {
     let name = SocketAddrUnix::new_abstract_name(&address[1..address_len(address)])?;
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -109,8 +109,8 @@ pub fn open_listener(address: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 impl ControlSocket {
-    /// Opens the control socket: `listener` is [`open`]ed, for those who know the token; `file`
-    /// holds the agent.
+    /// Starts to serve. `listener` comes from [`open_listener`], clients must know `token`, and
+    /// `file` holds the agent.
     pub fn new(
         (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
         joined: Arc<JoinedProcesses>,
@@ -170,7 +170,7 @@ impl ControlSocket {
                 Ok(client) => {
                     self.busy.fetch_add(1, SeqCst);
                     let is_last = !self.ensure_free_server();
-                    // Who is served badly goes on without us.
+                    // A client that is not served continues without the agent.
                     let _ = self.serve(&client, is_last);
                     self.busy.fetch_sub(1, SeqCst);
                 }
@@ -278,7 +278,8 @@ impl ControlSocket {
         Ok(Request { kind: what, strictly, place, called })
     }
 
-    /// Follows a chain of interpreters; each exec has to be waited for.
+    /// Follows the exec of `pid` if the file is supported. For a script or a file that is not
+    /// cached, the client asks again: up to `REQUESTS_MAX` times.
     fn follow_exec(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
@@ -348,14 +349,14 @@ struct Request {
     kind: u8,
     /// True if the request carries [`STRICTLY`].
     strictly: bool,
-    /// The descriptor beside it.
+    /// Descriptor that came with the request: `O_PATH` of the file to execute, or the one to keep.
     place: Option<OwnedFd>,
-    /// Before an exec: the file, and what it is called to do.
+    /// Key of the program and its command, before an exec.
     called: Option<ProgramKey>,
 }
 
-/// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for
-/// which there is no room.)
+/// Receives bytes, and the first descriptor that comes with them. The kernel closes those for which
+/// there is no room.
 fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,6 +1,6 @@
-//! Descriptors that processes of the session gave the supervisor to keep (`abi::socket::KEEP`):
-//! protection of memory lasts as long as its descriptor is open, and is not to be seen in the
-//! process's own table.
+//! Descriptors that the supervisor keeps for processes of the session
+//! (`abi::control_protocol::KEEP`). Protection of memory lasts as long as its userfaultfd is open,
+//! which must not show in the process's own table.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Most descriptors that are kept. A process beyond that goes on without.
+/// Most descriptors that are kept. A further process runs without protection of memory.
 const STORED_MAX: usize = 256;
 
 /// Descriptors that are kept, by process.
@@ -18,13 +18,13 @@ const STORED_MAX: usize = 256;
 pub struct DescriptorStore(Mutex<HashMap<Pid, StoredDescriptor>>);
 
 struct StoredDescriptor {
-    /// Descriptor of the process itself, for pidfd_open(2).
+    /// Descriptor of the process itself, from pidfd_open(2).
     pidfd: OwnedFd,
     file: Arc<OwnedFd>,
 }
 
 impl DescriptorStore {
-    /// Keeps the descriptor for this process. Those of processes that have ended are closed.
+    /// Keeps `file` for the process `pid`. Closes the descriptors of processes that have ended.
     pub fn store(&self, pid: Pid, file: OwnedFd) -> Result<(), Errno> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let mut kept = self.locked();
@@ -36,12 +36,12 @@ impl DescriptorStore {
         Ok(())
     }
 
-    /// The descriptor that is kept for this process.
+    /// Descriptor that is kept for the process `pid`, if it lives.
     pub fn get(&self, pid: Pid) -> Option<Arc<OwnedFd>> {
         self.locked().get(&pid).filter(|one| !has_ended(&one.pidfd)).map(|one| one.file.clone())
     }
 
-    /// Closes it.
+    /// Closes the descriptor of the process `pid`.
     pub fn remove(&self, pid: Pid) {
         self.locked().remove(&pid);
     }
@@ -51,7 +51,7 @@ impl DescriptorStore {
     }
 }
 
-/// A pidfd can be read once its process has ended (pidfd_open(2)).
+/// True if the process has ended: its pidfd is then readable (pidfd_open(2)).
 fn has_ended(pidfd: &OwnedFd) -> bool {
     let mut ends = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
     poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)

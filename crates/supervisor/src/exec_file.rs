@@ -1,7 +1,7 @@
-//! What a file is that a process is about to execute.
+//! Kind of a file that a process is about to execute.
 //!
-//! The process cannot look itself: it would lose its locks on the file (fcntl(2)). It hands over a
-//! place of it (`O_PATH`), and is told nothing that it could not read.
+//! The process cannot examine the file itself: it would lose its locks on it (fcntl(2)). It sends a
+//! descriptor of it (`O_PATH`), and learns nothing that it could not read.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -20,9 +20,9 @@ use crate::shadow_sandbox::CACHESTAT;
 /// Kind of file that exec would run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExecFile {
-    /// A program that the agent is made for.
+    /// A program for which there is an agent: x86-64 ELF.
     Supported,
-    /// A script, with the name of its interpreter.
+    /// A script, and the name of its interpreter.
     Script(Vec<u8>),
     /// Anything else.
     Other,
@@ -30,7 +30,7 @@ pub enum ExecFile {
     NotCached,
 }
 
-/// Looks at the file at `place` for `process`; waits for it only if `patient`.
+/// Examines the file at `place` for `process`. Waits for storage only if `patient`.
 pub fn examine(place: &OwnedFd, process: Pid, patient: bool) -> ExecFile {
     try_examine(place, process, patient).unwrap_or(ExecFile::Other)
 }
@@ -38,7 +38,7 @@ pub fn examine(place: &OwnedFd, process: Pid, patient: bool) -> ExecFile {
 fn try_examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<ExecFile> {
     const BY_ANYBODY: u32 = 0o004;
     let name = format!("/proc/self/fd/{}", place.as_raw_fd());
-    // Nothing but a regular file is opened: others react to that.
+    // Opens only regular files: opening a device or a pipe has effects.
     let it = std::fs::metadata(&name)?;
     if !it.is_file() || it.mode() & BY_ANYBODY == 0 && !Watch::new(process)?.compare()? {
         return Ok(ExecFile::Other);
@@ -48,13 +48,13 @@ fn try_examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<
     if !patient && is_cold(&file) {
         return Ok(ExecFile::NotCached);
     }
-    // One byte of an answer says that it is a script.
+    // The first byte of an answer is its kind.
     let mut head = [0; ANSWER_BYTES - 1];
     let got = file.read_at(&mut head, 0)?;
     Ok(parse(&head[..got]))
 }
 
-/// The start of the file is not in memory.
+/// True if the first byte of the file is not cached.
 fn is_cold(file: &File) -> bool {
     let mut byte = [0];
     match preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
@@ -64,7 +64,7 @@ fn is_cold(file: &File) -> bool {
     }
 }
 
-/// Pages of its start that are in memory: one or none.
+/// Number of cached pages at the start of the file: 0 or 1.
 fn cached_pages(file: &File) -> Option<u64> {
     let (range, mut out) = ([0u64, 1], [0u64; 5]);
     // SAFETY: cachestat(2) reads a range of two words, and writes five.
@@ -74,7 +74,7 @@ fn cached_pages(file: &File) -> Option<u64> {
 }
 
 fn parse(head: &[u8]) -> ExecFile {
-    // ELF, 64 bits, little-endian; machine at 18 (elf(5)).
+    // ELF, 64 bits, little-endian; `e_machine` is at offset 18 (elf(5)).
     const EM_X86_64: u8 = 62;
     if let Some(line) = head.strip_prefix(b"#!") {
         return interpreter(line).map_or(ExecFile::Other, |name| ExecFile::Script(name.to_owned()));
@@ -85,7 +85,7 @@ fn parse(head: &[u8]) -> ExecFile {
     }
 }
 
-/// The name that a script's first line begins with, if all of it is there.
+/// Name of the interpreter in a script's first line; `None` if `line` may not hold all of it.
 fn interpreter(line: &[u8]) -> Option<&[u8]> {
     let start = line.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
     let rest = &line[start..];

@@ -1,18 +1,17 @@
 //! Programs that are not followed for a while (`abi::follow_filter`): those that were started often
 //! lately, and were followed for nothing each time.
 //!
-//! A start is worth following if it gains more than that costs ([`COST`]), or waits so long that a
-//! later run may gain. A process that never joins has not waited, and is judged when it is found to
-//! have ended. One that joins is judged by its shared memory in the end ([`is_worth`]). While one
-//! start of a program is at work, the others are followed.
+//! A start is worth following if it gains more than that costs ([`FOLLOW_COST`]), or waits so long
+//! that a later run may gain. A process that never joins has not waited, and is judged when it is
+//! found to have ended. One that joins is judged by its shared memory in the end
+//! ([`was_worth_following`]). While one start of a program is joined, the others are followed.
 //!
-//! A program that starts nothing is known by its file. One that starts others (a shell, `git`)
-//! takes all of them along, and is a hundred programs in one. So it is known by its file and its
-//! command ([`ProgramKey::called`]).
+//! A program that starts no others is known by its file. One that starts others (a shell, `git`)
+//! behaves like many programs. So it is known by its file and its command ([`ProgramKey::called`]).
 //!
-//! Evidence is never older than [`RECENT`], and holds for [`SPELL`]; then one start is followed
-//! again. So a program that is started now and then (at a shell's prompt, say) is followed each
-//! time. A loop whose programs come to data that is not in memory is noticed after a second at
+//! Evidence is never older than [`RECENT`], and counts for [`SKIP_TIME`]; then one start is
+//! followed again. So a program that is started now and then (at a shell's prompt, say) is followed
+//! each time. A loop whose programs come to data that is not in memory is noticed after a second at
 //! most.
 
 use std::collections::HashMap;
@@ -31,36 +30,36 @@ use rustix::process::{Pid, test_kill_process};
 /// Starts of a program that must have been followed for nothing, each within [`RECENT`] of the one
 /// before.
 const USELESS_STARTS_MIN: u32 = 3;
-/// Age after which evidence no longer counts. Longer than any spell, or no second spell would
-/// follow.
+/// Age after which evidence no longer counts. Longer than [`SKIP_TIME`]'s maximum, else no second
+/// skip would follow.
 const RECENT: Duration = Duration::from_secs(2);
-/// Shortest and longest spell for which a program is not followed. A spell doubles with each start
-/// that is followed in vain in between.
+/// Shortest and longest time for which a program is not followed. It doubles with each start that
+/// is followed in vain in between.
 const SKIP_TIME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 /// A process alive for this long is long-running, and may stall yet.
 const LONG_LIVED_AFTER: Duration = Duration::from_millis(100);
 /// Processor time of following a start and of its joining (docs/decisions, 28).
 const FOLLOW_COST: Duration = Duration::from_micros(2_500);
-/// A start that waits so many times longer than that may gain when it is run again.
+/// Multiple of [`FOLLOW_COST`]: a start that waits for longer may gain when it is run again.
 const LONG_WAIT_FACTOR: u32 = 8;
-/// Starts of a program of which it is not known yet whether they last.
+/// Most starts of a program that are not judged yet.
 const UNJUDGED_MAX: usize = 32;
-/// Programs that are remembered at most.
+/// Most programs that are remembered.
 const PROGRAMS_MAX: usize = 1024;
 
 /// Evidence about one program.
 struct ProgramState {
-    /// It executes others, of which nothing is known when it starts.
+    /// True if the program starts others; which ones is not known when it starts.
     starts_others: bool,
-    /// Starts that were followed for nothing, with none in between that was worth it, nor a longer
-    /// pause than [`RECENT`].
+    /// Number of starts that were followed for nothing. A start that was worth it, or a pause
+    /// longer than [`RECENT`], resets it.
     useless_starts: u32,
     /// Processes that have neither joined nor been judged yet.
     unjudged: Vec<(Pid, Instant)>,
     /// Processes that have joined, and not ended.
     joined: u32,
     newest: Option<Instant>,
-    /// Length of the next spell.
+    /// Time for which the program is not followed next.
     skip_time: Duration,
 }
 
@@ -81,7 +80,8 @@ impl ProgramState {
         self.newest.is_some_and(|since| now.duration_since(since) <= RECENT)
     }
 
-    /// `process` turns itself into it: for how long others that do need not be followed.
+    /// Counts a start of the program by `process`. Returns the time for which further starts need
+    /// not be followed.
     fn count_start(&mut self, process: Pid, now: Instant) -> Option<Duration> {
         let mut worth = !self.is_recent(now);
         self.newest = Some(now);
@@ -105,7 +105,8 @@ impl ProgramState {
         Some(spell)
     }
 
-    /// Starts have ended: some that were worth it, or so many that were not.
+    /// Counts `idle` ended starts that were followed for nothing; `worth` is true if another was
+    /// worth it.
     fn judge(&mut self, worth: bool, idle: u32) {
         self.useless_starts = self.useless_starts.saturating_add(idle);
         if worth {
@@ -114,15 +115,15 @@ impl ProgramState {
     }
 }
 
-/// True if following a process was worth while: it has joined, ended, and `waited` for so long,
-/// where a request takes `service`.
+/// True if following a process was worth its cost. The process has joined, ended, and `waited` for
+/// so long; a request of the storage takes `service`.
 pub(crate) fn was_worth_following(
     control: &Control,
     waited: Duration,
     service: Option<Duration>,
 ) -> bool {
     let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
-    // Whatever the process says.
+    // Bounded, since the process may write anything.
     let used = control.hints_used.load(Relaxed).min(u32::MAX.into());
     let data = control.shadow_data_used.load(Relaxed).min(used);
     let own = [&control.own_requests, &control.own_reads].map(|own| own.load(Relaxed).min(1024));
@@ -144,8 +145,8 @@ impl FollowPolicy {
         FollowPolicy { waits, programs: (!follow_all).then(Mutex::default) }
     }
 
-    /// The program at `place` (`O_PATH`) is about to be followed, into which `process` turns
-    /// itself; what was to be executed, and how, is `called`.
+    /// Notes that `process` is about to execute the program at `place` (`O_PATH`), and is followed.
+    /// `called` is the key of its command.
     pub fn exec_followed(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
         if self.programs.is_none() {
             return;
@@ -166,8 +167,8 @@ impl FollowPolicy {
         }
     }
 
-    /// `process` joins: the program that it executes, if that is known. It is to be told when that
-    /// [`ended`](Self::ended).
+    /// Notes that `process` joins. Returns the program that it executes, if known;
+    /// [`process_ended`](Self::process_ended) expects it.
     pub(crate) fn process_joined(&self, process: Pid) -> Option<ProgramKey> {
         let mut all = self.programs.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().find_map(|(program, known)| {
@@ -178,7 +179,7 @@ impl FollowPolicy {
         })
     }
 
-    /// A process that had joined with it has ended, and was followed for good reason or not.
+    /// Notes the end of a process that had joined; `is_worth`: following it was worth its cost.
     pub(crate) fn process_ended(&self, program: ProgramKey, is_worth: bool) {
         self.update(program, |known| {
             known.joined = known.joined.saturating_sub(1);
@@ -228,7 +229,7 @@ mod tests {
         FollowPolicy::new(Arc::new(Waits::new(front, 1000)), follow_all)
     }
 
-    /// A program, and a process that starts it, or waits: this one.
+    /// A program, which this process starts.
     struct Starts(OwnedFd, ProgramKey);
 
     impl Starts {
@@ -242,8 +243,8 @@ mod tests {
             self.1.called(first, b"")
         }
 
-        /// Starts it often, called in this way; whether it, or what is called so, is then left
-        /// unwatched.
+        /// Starts the program often with this command. Returns true if the program or the command
+        /// is then not followed.
         fn often(&self, unwatched: &FollowPolicy, first: &[u8]) -> bool {
             let called = self.called(first);
             (0..=USELESS_STARTS_MIN)
@@ -301,7 +302,7 @@ mod tests {
         assert!(!is_worth(service));
         control.stall_ticks_foreseen.store(long / 2, Relaxed);
         assert!(is_worth(service) && !super::was_worth_following(control, ticks(2), service));
-        // Whatever it says.
+        // The process may write any value.
         control.hints_used.store(u64::MAX, Relaxed);
         control.own_reads.store(u32::MAX, Relaxed);
         control.stall_ticks_foreseen.store(u64::MAX, Relaxed);

@@ -1,8 +1,8 @@
-//! Descriptors that we inherited: the command's, and none of our business once it runs.
+//! Closes the descriptors that the supervisor inherited, which only the command needs.
 //!
-//! As long as we held an end of a pipe, its other end would not be told that the command has closed
-//! it: readers wait for their end of file, writers for SIGPIPE. Files stay locked, and file systems
-//! busy, for the same reason.
+//! If the supervisor held an end of a pipe, the other end would not notice that the command has
+//! closed it: readers wait for end of file, writers for SIGPIPE. Files would stay locked, and file
+//! systems busy, for the same reason.
 
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
@@ -15,15 +15,14 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 pub fn open_descriptors() -> Vec<libc::c_int> {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    // That of the list itself is among them.
+    // The descriptor of the directory itself is listed, too, but closed by now.
     let open: Vec<libc::c_int> = names.collect();
     // SAFETY: asks about numbers.
     open.into_iter().filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1).collect()
 }
 
-/// A descriptor of ours under a number that is not one of the three standard ones, which are given
-/// to something else when they are given up: it gets one of them where the caller was started
-/// without.
+/// Moves `fd` above the three standard descriptors, which are replaced later. A new descriptor gets
+/// one of these numbers if the caller was started without it.
 pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
     if fd.as_raw_fd() > libc::STDERR_FILENO {
         return Ok(fd);
@@ -31,8 +30,8 @@ pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
     fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)
 }
 
-/// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes
-/// what was [open before](open_now).
+/// Closes descriptors as [`close_all_but`] does, while other threads open and close files: closes
+/// only those that were [open before](open_descriptors).
 pub fn close_inherited(speak: bool, inherited: &[libc::c_int]) {
     for &fd in inherited.iter().filter(|&&fd| fd > libc::STDERR_FILENO) {
         close_range(fd, fd);
@@ -57,9 +56,9 @@ pub fn close_all_but(speak: bool, ours: &[libc::c_int]) {
 }
 
 fn replace_standard(speak: bool) {
-    // When all else is closed there is room for a pipe.
+    // After closing the others a pipe can be opened.
     if let Ok((reader, writer)) = io::pipe() {
-        // Its number may be one of the three, if that was closed.
+        // The writer's number may be a standard one, if that was closed.
         drop(writer);
         let _ = dup2_stdin(&reader);
         let _ = dup2_stdout(&reader);
@@ -72,24 +71,24 @@ fn replace_standard(speak: bool) {
     }
 }
 
-/// From `first` to `last`, both included.
+/// Closes all descriptors from `first` to `last`, both included.
 fn close_range(first: libc::c_int, last: libc::c_int) {
     if first > last {
         return;
     }
-    // SAFETY: the caller says that nothing uses them.
+    // SAFETY: the caller guarantees that no code uses these descriptors.
     let closed = unsafe {
         libc::syscall(libc::SYS_close_range, first as libc::c_uint, last as libc::c_uint, 0)
     };
     if closed == 0 {
         return;
     }
-    // A kernel before 5.9, or a filter.
+    // The kernel is older than 5.9, or a seccomp filter refuses the call.
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let open: Vec<libc::c_int> = names.collect();
     for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
-        // SAFETY: as above; that of the list itself is closed already.
+        // SAFETY: as above; the directory's own descriptor is closed already.
         unsafe { libc::close(fd) };
     }
 }

@@ -1,15 +1,15 @@
-//! I/O process: all that may wait for storage is done in a second process.
+//! I/O process: a second process does everything that may wait for storage.
 //!
-//! A server that does not answer holds the thread that asked it in the kernel, where not even
-//! SIGKILL reaches it, and with the thread its process: it has ended only when its last thread has.
-//! So the process that a caller waits for has no such threads. They belong to another one, which
-//! shares its memory and its descriptors (clone(2), `CLONE_VM` and `CLONE_FILES`): to the code it
-//! is as if they were threads of one process, and locks, channels and descriptors are common to
-//! both. It dies with this one. Where it cannot at once, it is not waited for.
+//! A file server that does not answer holds the thread that asked it in the kernel, where not even
+//! SIGKILL reaches it. A process ends only when its last thread has. So the supervisor, for which
+//! its parent waits, has no such threads. They belong to the I/O process, which shares its memory
+//! and its descriptors (clone(2), `CLONE_VM` and `CLONE_FILES`). To the code both are threads of
+//! one process: locks, channels and descriptors are common. The I/O process dies with the
+//! supervisor. If it cannot die at once, it is not waited for.
 //!
-//! What is a matter of the process stays here: the command is this one's child, is traced and told
-//! signals by it, and its shadows watch over this one's life. They watch over the other's, too, as
-//! it keeps them within bounds.
+//! The supervisor keeps what depends on the PID: it is the parent of the command, traces it and
+//! gets its signals. Shadows watch that both processes live, since the I/O process keeps them
+//! within bounds.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +36,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
-/// Its number; 0 before it is there, -1 when it has ended.
+/// PID of the I/O process: 0 not started, [`ENDED`] exited.
 static IO_PID: AtomicI32 = AtomicI32::new(0);
 const ENDED: i32 = -1;
 /// PID of its parent.
@@ -53,7 +53,7 @@ pub struct IoProcess {
 }
 
 impl IoProcess {
-    /// No other process: what should be in it is in this one.
+    /// Makes a handle without an I/O process: the calling process does its work.
     pub fn in_this_process() -> Arc<Self> {
         IoProcess::with_bell(None)
     }
@@ -62,7 +62,7 @@ impl IoProcess {
         Arc::new(IoProcess { bell, jobs: Mutex::default(), local: Local::default() })
     }
 
-    /// Makes the process, of which a program has one. The caller's signals must be blocked.
+    /// Starts the I/O process; a program has at most one. The caller's signals must be blocked.
     pub(crate) fn start() -> Result<Arc<Self>, Errno> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let io_process = IoProcess::with_bell(Some(beyond_standard(bell)?));
@@ -71,30 +71,30 @@ impl IoProcess {
         let first = FirstThread { io_process: io_process.clone(), sender };
         let owner_thread = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
         owner_thread.spawn(move || own_io_process(first)).map_err(|_| Errno::AGAIN)?;
-        // It goes away without a word if it ends at once.
+        // The sender is dropped if the process ends at once.
         receiver.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(Errno::SRCH))?;
         Ok(io_process)
     }
 
     /// Descriptor that becomes readable when there are jobs; the first thread then calls
-    /// [`Beside::work_off`].
+    /// [`Self::run_jobs`].
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has its first thread do `job`, which must not wait for storage.
+    /// Has the first thread of the I/O process do `job`, which must not wait for storage.
     pub(crate) fn post(&self, job: impl FnOnce() + Send + 'static) {
         let Some(bell) = &self.bell else { return job() };
         self.jobs().push_back(Box::new(job));
         let _ = write(bell, &1u64.to_ne_bytes());
     }
 
-    /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what
-    /// else there is.
+    /// Has the first thread do `work`, which does not return, and must [run other
+    /// jobs](Self::run_jobs) itself.
     pub(crate) fn run_forever(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
         match &self.bell {
             Some(_) => self.post(work),
-            // Without it sessions go on, and what is gone is noticed later.
+            // Without this thread the session continues; exits are noticed later.
             None => _ = self.spawn("watch", stack_bytes, work),
         }
     }
@@ -116,7 +116,7 @@ impl IoProcess {
         receiver.recv_timeout(ANSWER_TIMEOUT).ok()
     }
 
-    /// Starts a thread of that process.
+    /// Starts a thread in the I/O process.
     pub(crate) fn spawn(
         &self,
         name: &'static str,
@@ -134,7 +134,7 @@ impl IoProcess {
         if started == Some(true) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// Has [`exec_file::look`] done there, if the file lies where a server has to be asked.
+    /// Calls [`exec_file::examine`]: in the I/O process if the file lies on a file server.
     pub(crate) fn examine_exec_file(
         &self,
         place: &Arc<OwnedFd>,
@@ -149,18 +149,18 @@ impl IoProcess {
         let started = self.spawn("look", STACK_BYTES, move || {
             _ = sender.send(exec_file::examine(&place, process, patient));
         });
-        // It takes as long as the server does.
+        // Without a timeout: it takes as long as the server does.
         started.ok().and_then(|()| receiver.recv().ok()).unwrap_or(ExecFile::Other)
     }
 
-    /// Does what there is to do, in that process.
+    /// Runs all jobs that are queued. Called in the I/O process.
     pub(crate) fn run_jobs(&self) {
         if let Some(bell) = &self.bell {
             let _ = read(bell, &mut [0; size_of::<u64>()]);
         }
         loop {
-            // Not in the condition of the loop: the lock would be held meanwhile. One job never
-            // returns, and comes here for the others.
+            // Taken before the call, since the lock must not be held meanwhile: one job never
+            // returns, and runs the others from here.
             let job = self.jobs().pop_front();
             match job {
                 Some(job) => job(),
@@ -180,9 +180,9 @@ struct FirstThread {
     sender: Sender<Result<(), Errno>>,
 }
 
-/// The thread that has the process for a child. From the call on its thread-local memory is that of
-/// the other's first thread, for which the C library has none: it must not touch it any more, nor
-/// return.
+/// Thread that is the parent of the I/O process. From the clone on, the child's first thread uses
+/// the thread-local memory of this one, since the C library has none for it. So this thread must
+/// not touch that memory any more, nor return.
 fn own_io_process(first: FirstThread) {
     signal_blocking::block_all();
     let sender = first.sender.clone();
@@ -191,8 +191,8 @@ fn own_io_process(first: FirstThread) {
     std::mem::forget(stack);
     let first = Box::into_raw(Box::new(first));
     let shared = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS;
-    // SAFETY: the stack is the child's for good, aligned as it has to be; `lead` takes what it is
-    // given; and this thread leaves to it what it shares with no other thread.
+    // SAFETY: the stack is the child's for good, and aligned. `io_process_main` takes the pointer
+    // that it gets. This thread leaves to the child what it shares with no other thread.
     let child = unsafe { libc::clone(io_process_main, top.cast(), shared, first.cast()) };
     if child < 0 {
         // SAFETY: no thread was started that would take it.
@@ -203,7 +203,7 @@ fn own_io_process(first: FirstThread) {
     }
     // The child has a sender of its own.
     std::mem::forget(sender);
-    // There are no signals, but for those that stop.
+    // All signals are blocked except SIGSTOP.
     while raw_syscall(libc::SYS_wait4, [child as usize, 0, libc::__WALL as usize, 0])
         == interrupted()
     {}
@@ -219,7 +219,7 @@ const fn interrupted() -> isize {
     -(libc::EINTR as isize)
 }
 
-/// A system call without errno.
+/// Makes a system call without touching errno, which is thread-local.
 fn raw_syscall(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     let result: isize;
     // SAFETY: the calls above read and write no memory but a word that stays.
@@ -232,11 +232,11 @@ fn raw_syscall(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
 
 /// Entry point of the process's first thread.
 extern "C" fn io_process_main(first: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: as `keep` passes it, once.
+    // SAFETY: the pointer comes from `own_io_process`, once.
     let FirstThread { io_process, sender } = *unsafe { Box::from_raw(first.cast::<FirstThread>()) };
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if std::os::unix::process::parent_id() != OWNER_PID.load(SeqCst) {
-        // SAFETY: ends it without a trace.
+        // SAFETY: ends the process without running exit handlers.
         unsafe { libc::_exit(0) }
     }
     IO_PID.store(std::process::id() as i32, SeqCst);
@@ -250,7 +250,7 @@ extern "C" fn io_process_main(first: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// This process and that one, as names in proc(5).
+/// Names of the supervisor and the I/O process in proc(5).
 pub(crate) fn proc_names() -> Vec<String> {
     match (pid(), OWNER_PID.load(SeqCst)) {
         (Some(process), owner) => vec![owner.to_string(), process.to_string()],
@@ -258,26 +258,27 @@ pub(crate) fn proc_names() -> Vec<String> {
     }
 }
 
-/// Its number, if there is or was one.
+/// PID of the I/O process, or [`ENDED`]; `None` if it was never started.
 fn pid_or_ended() -> Option<i32> {
     Some(IO_PID.load(SeqCst)).filter(|&process| process != 0)
 }
 
-/// The process beside this one, while it lives.
+/// PID of the I/O process while it lives.
 pub fn pid() -> Option<i32> {
     pid_or_ended().filter(|&process| process != ENDED)
 }
 
 /// Continues the process, in case a signal has stopped it together with this one.
 pub(crate) fn resume() {
-    // It is collected by a thread that says so.
+    // The PID is not reused meanwhile: the thread that collects the process sets it to [`ENDED`].
     if let Some(process) = pid().and_then(Pid::from_raw) {
         let _ = kill_process(process, Signal::CONT);
     }
 }
 
-/// Ends it, and waits a moment for that. Its threads may hold locks, that of the memory allocator
-/// among them: the caller must have nothing left to do but to end.
+/// Kills the I/O process, and waits at most [`EXIT_TIMEOUT`] for its end. Its threads may hold
+/// locks, that of the memory allocator among them, so the caller must do nothing afterwards but
+/// exit.
 pub fn kill() {
     let Some(process) = pid() else { return };
     if let Some(process) = Pid::from_raw(process) {

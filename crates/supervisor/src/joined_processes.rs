@@ -1,4 +1,4 @@
-//! The processes that have joined: each has stalled, and has a dispatcher of its own while it
+//! Processes that have joined: each has stalled once, and has a dispatcher of its own while it
 //! lives.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use crate::session_context::SessionContext;
 use crate::session_stats::Totals;
 use runahead_admission::mount_table;
 
-/// Members at a time; further processes run without shadows.
+/// Most joined processes at one time; further processes run without shadows.
 const JOINED_MAX: usize = 256;
 /// Longest wait until the shadows of a session have given up their descriptors. The supervisor
 /// waits when nothing may stay open, and at the end of the session; the bound is for machines that
@@ -37,9 +37,9 @@ const JOINED_MAX: usize = 256;
 pub const LET_GO_TIMEOUT: Duration = Duration::from_millis(LET_GO_MS as u64);
 const STOP_TIMEOUT: Duration = Duration::from_millis(300);
 const END_TIMEOUT: Duration = Duration::from_millis(500);
-/// No member's number.
+/// Epoll key of the I/O process's eventfd; no process has this number.
 const BELL_KEY: u64 = u64::MAX;
-/// The dispatcher keeps its buffer, of one record, on its stack.
+/// Stack of a dispatcher, which holds its buffer of one record.
 const STACK_BYTES: usize = 256 * 1024;
 
 struct JoinedProcess {
@@ -57,9 +57,9 @@ pub struct JoinedProcesses {
     next: AtomicU64,
     exit_epoll: OwnedFd,
     totals: Mutex<Totals>,
-    /// Shared memory of members whose shadows may still be running.
+    /// Shared memory of ended processes whose shadows may still be running.
     departed: Mutex<Vec<Arc<Mapping>>>,
-    /// True once [`Members::stop`] was called.
+    /// True once [`JoinedProcesses::stop`] was called.
     stopped: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl JoinedProcesses {
         })
     }
 
-    /// The one descriptor that it has from the start.
+    /// Epoll descriptor, the only one that is open from the start.
     pub fn descriptor(&self) -> i32 {
         self.exit_epoll.as_raw_fd()
     }
@@ -91,13 +91,13 @@ impl JoinedProcesses {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a process join; the file that it is to map.
+    /// Lets a process join. Returns the file that the process must map.
     pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
         if self.is_stopped() || self.list().len() >= JOINED_MAX {
             return Err(Errno::AGAIN);
         }
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        // Without a number: it has ended meanwhile.
+        // An error without errno: the process has ended meanwhile.
         let rights =
             Watch::new(pid).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::SRCH))?;
         if !rights.compare().unwrap_or(false) {
@@ -136,7 +136,7 @@ impl JoinedProcesses {
             self.common.history.as_ref().map(|history| history.process_joined(shared.clone()));
         let program = self.common.follow_policy.process_joined(pid);
         self.list().insert(number, JoinedProcess { pidfd, shared: shared.clone(), stop, program });
-        // Who stopped may not have found it in the list.
+        // A concurrent `stop` may not have found this process in the list.
         shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
         self.common.task_limits.add_process();
         let started = self.common.io_process.spawn("dispatcher", STACK_BYTES, move || {
@@ -160,13 +160,15 @@ impl JoinedProcesses {
         &self.common.io_process
     }
 
-    /// `process`, which is followed, turns itself into the program at `place`, `called` so.
+    /// Notes that `process`, which is followed, executes the program at `place`; `called` is the
+    /// key of its command.
     pub(crate) fn note_exec(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
         self.common.follow_policy.exec_followed(process, place, called);
     }
 
-    /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it
-    /// is read with all that it needs, if the process has the rights that we have.
+    /// Prefetches the program at `place` (`O_PATH`), which `process` is about to execute and which
+    /// is not cached, with all that it needs. Does nothing if the process has not all the rights of
+    /// the supervisor.
     pub(crate) fn prefetch_program(&self, place: &OwnedFd, process: Pid) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
         let may_read = Watch::new(process).and_then(|rights| rights.compare());
@@ -180,13 +182,13 @@ impl JoinedProcesses {
         }
     }
 
-    /// A program has been started, in a process that may never join.
+    /// Counts a program that was started, in a process that may never join.
     pub fn count_program(&self) {
         self.common.history.iter().for_each(|history| history.program_started());
     }
 
-    /// Watches for the end of members, and over the room that there is for tasks, for good. In the
-    /// process beside this one it goes on doing what else there is to do.
+    /// Waits for ends of joined processes, and checks the limit of tasks, for good. In the I/O
+    /// process it also runs the other jobs.
     pub fn watch(&self) {
         let mut events = [MaybeUninit::uninit(); 16];
         if let Some(bell) = self.common.io_process.bell() {
@@ -207,7 +209,7 @@ impl JoinedProcesses {
         }
     }
 
-    /// [`Members::watch`] is to see `number` when `place` can be read.
+    /// Has [`JoinedProcesses::watch`] see `number` when `place` becomes readable.
     fn watch_fd(&self, place: impl AsFd, number: u64) -> Result<(), Errno> {
         epoll::add(
             &self.exit_epoll,
@@ -239,7 +241,7 @@ impl JoinedProcesses {
             );
             self.common.follow_policy.process_ended(program, is_worth);
         }
-        // Not for ever: those that ended long ago have nothing left that could go.
+        // Keep the list short: shadows of a process that ended long ago have ended, too.
         let mut leaving = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|shared| !has_no_shadows(shared));
         leaving.push(member.shared);
@@ -249,7 +251,7 @@ impl JoinedProcesses {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has every shadow let go of what it holds, and waits a moment for it.
+    /// Has every shadow give up its descriptors, and waits at most `patience` for that.
     pub fn let_go(&self, patience: Duration) {
         let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
         waiting.iter().filter(|s| !has_no_shadows(s)).for_each(|s| _ = supersede(&s.control));
@@ -276,12 +278,12 @@ impl JoinedProcesses {
         self.let_go(STOP_TIMEOUT);
     }
 
-    /// [`Members::stop`] was called.
+    /// True if [`JoinedProcesses::stop`] was called.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(SeqCst)
     }
 
-    /// Ends every shadow; the account of all members, those that have ended before included.
+    /// Ends every shadow. Returns the sums over all processes, those that ended before included.
     pub fn end(&self) -> Totals {
         self.let_go(END_TIMEOUT);
         let numbers: Vec<_> = self.list().keys().copied().collect();

@@ -1,29 +1,30 @@
-//! Host of a session: runs a command and its descendants, and accounts for them. Admission of their
-//! hints is in [`runahead_admission`].
+//! Runs a session: a command and its descendants with the agent in them.
 //!
-//! | module | what it holds |
+//! Hints of the processes are handled by [`runahead_admission`].
+//!
+//! | module | what it does |
 //! |---|---|
+//! | [`session`] | starts the command with the agent in it, and waits for it |
 //! | [`session_options`] | options of a session |
-//! | [`session`] | start of the command with the agent in it, and the wait for its end |
-//! | `session_services` | the agent's file, the control socket and the threads of a session |
-//! | [`io_process`] | the process that does all that may wait for storage |
-//! | `command_exit` | the end of the command |
-//! | [`signal_blocking`] | blocking of our own signals while the command runs |
-//! | `signal_forwarding` | forwarding of those signals to the command |
-//! | [`program_prefetch`] | prefetch of programs that are about to start |
-//! | [`inherited_descriptors`] | descriptors that are given up once the command runs |
-//! | `descriptor_store` | descriptors that processes have given the supervisor to keep |
-//! | [`control_socket`] | requests of processes: to join, and to be followed over exec |
-//! | `exec_file` | the file that a process is about to execute |
-//! | [`session_context`] | state that these modules share |
-//! | [`joined_processes`] | joined processes, from their first stall to their end |
-//! | [`shadow_sandbox`] | the sandbox of a shadow |
-//! | [`try_sandbox`] | the sandbox of a try's command |
-//! | [`task_limits`] | the limit of processes and threads |
-//! | [`rlimits`] | resource limits under which a program is left alone |
-//! | `swap_devices` | devices to which memory is swapped out |
-//! | [`follow_policy`] | programs that need not be followed |
+//! | [`session_context`] | services and limits that all processes of a session share |
+//! | `session_services` | starts and stops the control socket, the I/O process and the threads |
 //! | [`session_stats`] | statistics of a session |
+//! | [`io_process`] | the process that does everything that may wait for storage |
+//! | `command_exit` | waits for the command's end |
+//! | [`signal_blocking`] | blocks the supervisor's own signals while a command runs |
+//! | `signal_forwarding` | forwards signals to the command |
+//! | [`inherited_descriptors`] | closes inherited descriptors once the command runs |
+//! | [`control_socket`] | serves requests of the processes: to join, to follow an exec |
+//! | `descriptor_store` | keeps descriptors for processes |
+//! | `exec_file` | kind of the file that a process is about to execute |
+//! | [`follow_policy`] | programs that are not followed for a while |
+//! | [`program_prefetch`] | prefetches programs that are about to start |
+//! | [`joined_processes`] | processes that have joined, from their first stall to their end |
+//! | [`shadow_sandbox`] | builds the sandbox of shadows |
+//! | [`try_sandbox`] | confines the command of a try |
+//! | [`task_limits`] | limits processes and threads of a session |
+//! | [`rlimits`] | resource limits that are too low for the agent |
+//! | `swap_devices` | devices that the machine swaps to |
 
 mod command_exit;
 pub mod control_socket;

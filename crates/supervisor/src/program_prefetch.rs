@@ -1,10 +1,10 @@
-//! Programs that are not in memory are brought in while they start.
+//! Prefetch of programs that are not cached, while they start.
 //!
-//! Of the file of one that has been executed only the head is in memory for sure; its code, and the
-//! libraries, are mapped and would be waited for page by page, which nothing can intercept. So it
-//! is read with all that it needs as soon as a process is about to execute it: the command itself,
-//! of which there is no hint, and whatever a process asks to have followed (`abi::socket`). That
-//! process need not have joined.
+//! After an exec only the head of the program's file is cached for sure. Its code and its libraries
+//! are mapped, and would be waited for page by page, which cannot be intercepted. So the program is
+//! read with all that it needs as soon as a process is about to execute it. That holds for the
+//! command itself, for which there is no hint, and for each exec that a process asks to have
+//! followed (`abi::control_protocol`). That process need not have joined.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,11 +20,11 @@ use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 
 use crate::shadow_sandbox::CACHESTAT;
 
-/// A start that takes longer has waited for storage. It takes 1 to 2 ms.
+/// Time of an exec from which on it has waited for storage; without a wait it takes 1 to 2 ms.
 const SLOW_START: Duration = Duration::from_millis(8);
 /// A program counts as resident if at least one page in this many is in memory.
 const RESIDENT_SHARE: u64 = 4;
-/// Files up to this size may have been read whole by the exec itself.
+/// Size up to which the exec itself may have read a file whole.
 const SMALL_FILE: u64 = 1 << 20;
 
 /// True if the program at `path`, whose exec took `elapsed`, has to come from storage.
@@ -38,22 +38,22 @@ fn is_mostly_absent(file: &File) -> bool {
         return false;
     }
     let range = [0u64, size];
-    // struct cachestat: the pages that are cached come first.
+    // The first word of `struct cachestat` is the number of cached pages.
     let mut seen = [0u64; 5];
-    // SAFETY: reads two words and writes five, all ours.
+    // SAFETY: reads two words and writes five, all of this function.
     let asked =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0) };
     asked == 0 && seen[0] * RESIDENT_SHARE < size.div_ceil(4096)
 }
 
-/// Has them brought in for a session.
+/// Prefetches the programs of a session.
 #[derive(Default)]
 pub struct ProgramPrefetch(Mutex<Option<Client>>);
 
 impl ProgramPrefetch {
-    /// Has all that executing `path` reads, which lies on `device`, brought into memory, until
-    /// [`Programs::give_up`]: unless that serves one request at a time
-    /// ([`runahead_admission::single_spindle`]). Where what may wait is done (`beside`).
+    /// Prefetches all that executing `path` reads, until [`ProgramPrefetch::cancel`]. Does nothing
+    /// if `device`, on which it lies, serves one request at a time
+    /// ([`runahead_admission::single_spindle`]). Runs in the I/O process.
     pub(crate) fn prefetch(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
         if prefetcher.is_sole(device) {
             return;
@@ -86,7 +86,7 @@ fn submit(client: &Client, path: &Path) {
     client.submit(&Record { kind, header, path });
 }
 
-/// There is no process that could be told what has come.
+/// Sink for prefetches of no particular process: completions are ignored.
 struct IgnoreCompletions;
 
 impl Sink for IgnoreCompletions {

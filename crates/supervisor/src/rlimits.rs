@@ -1,18 +1,19 @@
-//! Limits of resources under which a program had better be left alone.
+//! Resource limits that are too low for the agent or for a session.
 //!
-//! What the agent and its shadows take counts against the program's own limits. That is nothing
-//! where a limit is generous. Where it is there to be met, the program would meet it sooner than
-//! without us.
+//! The agent and its shadows count against the program's own limits. That does not matter where a
+//! limit is generous. Where a limit is meant to be hit, the program would hit it sooner than
+//! without the agent.
 
 use nix::libc;
 use rustix::process::{Pid, getuid};
 
-/// Address space: the agent takes some 35 MiB.
+/// Address space in bytes below which a program runs natively; the agent takes some 35 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
-/// Processes of one user: a session takes up to some hundred threads and processes.
+/// Number of a user's processes below which a program runs natively; a session takes up to some
+/// hundred processes and threads.
 const PROCESSES: u64 = 1 << 10;
 
-/// Why `process` (`None`: this one) is to run without the agent, if it is.
+/// Returns the limit for which `process` (`None`: this one) must run without the agent.
 pub fn reason_to_run_natively(process: Option<Pid>) -> Option<String> {
     let pid = Pid::as_raw(process);
     let below = |resource, enough| limit(pid, resource).filter(|&soft| soft < enough);
@@ -25,15 +26,15 @@ pub fn reason_to_run_natively(process: Option<Pid>) -> Option<String> {
     if let Some(bytes) = below(libc::RLIMIT_AS, ADDRESS_SPACE) {
         return Some(mebibytes("address space", bytes));
     }
-    // 0 is not enforced: no program could start.
+    // The kernel does not enforce 0: no program could start.
     if let Some(bytes) = below(libc::RLIMIT_DATA, ADDRESS_SPACE).filter(|&bytes| bytes > 0) {
         return Some(mebibytes("data segment", bytes));
     }
     reason_no_session(process)
 }
 
-/// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even
-/// ours may be one too many.
+/// Returns the limit of processes for which `process` (`None`: this one) can have no session. Even
+/// the supervisor may be one process too many then.
 pub fn reason_no_session(process: Option<Pid>) -> Option<String> {
     let pid = Pid::as_raw(process);
     let number = process_limit(pid).filter(|&soft| soft < PROCESSES)?;
@@ -46,13 +47,13 @@ pub(crate) fn process_limit(pid: i32) -> Option<u64> {
     limit(pid, libc::RLIMIT_NPROC).filter(|&soft| bound && soft != libc::RLIM_INFINITY)
 }
 
-/// The kernel exempts the first user. (And those with certain capabilities, who are left out here:
-/// they would run natively without need.)
+/// True if the kernel enforces the limit, which exempts root. It also exempts processes with
+/// certain capabilities; these are not considered, and run natively without need.
 fn process_limit_applies() -> bool {
     !getuid().is_root()
 }
 
-/// The soft limit.
+/// Type of a resource's number in this C library.
 #[cfg(target_env = "gnu")]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
@@ -60,7 +61,7 @@ type Resource = libc::c_int;
 
 fn limit(pid: i32, resource: Resource) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: no new limit, and a structure for the old one that lives.
+    // SAFETY: sets no limit, and writes the old one to `limit`.
     let told = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &mut limit) };
     (told == 0).then_some(limit.rlim_cur)
 }

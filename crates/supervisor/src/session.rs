@@ -1,4 +1,4 @@
-//! One command under runahead, from start to end.
+//! Runs one command with the agent, from its start to its end.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::{
 };
 use runahead_history::session::{History, HistoryStats};
 
-/// Why there was no session.
+/// Reason that a command did not run in a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The command did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// It had better be executed in the place of this process, for lack of others.
+    /// The command needs the place of this process, since a limit leaves too few processes.
     #[error("not run beside this process: {0}")]
     Alone(String),
 }
 
 /// Runs `command` to its end.
 ///
-/// `warn` is told, once and before the command starts to wait, why it runs natively if it does.
-/// The calling process must have one thread.
+/// If the command runs natively, `warn` is called once with the reason, before this function waits
+/// for the command. The calling process must have one thread.
 pub fn run(
     command: &Command,
     options: &Options,
@@ -59,7 +59,7 @@ fn run_with_signals_blocked(
     }
     let history = options.history.clone().map(History::new);
     let replayed = history.clone().filter(|history| history.may_replay());
-    // Threads of the replay will have files open when these are given up.
+    // List them now: later the replay's threads have files open, too.
     let inherited = replayed.is_some().then(inherited_descriptors::open_descriptors);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.report_level());
     let degraded = Arc::new(Reasons::default());
@@ -78,7 +78,7 @@ fn run_with_signals_blocked(
         let told = (tell, options.speculate, overlay);
         let mut ready = PreparedSession::new(file, &clock, &options.faults, told)?;
         let layout = ready.layout;
-        // The command has been forked, and is executed meanwhile.
+        // The command has been forked, and executes meanwhile.
         if let Some(history) = replayed {
             let io_process = ready.io_process().map_err(no_io_process)?;
             let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
@@ -87,15 +87,15 @@ fn run_with_signals_blocked(
         prepared = Some(ready);
         Ok(layout)
     })?;
-    // After the fork: the command is to be as it would have been.
+    // After the fork, since the command must not inherit this.
     shared_memory::hide();
     let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
     }
-    // It may be on this processor, where the kernel has woken it, and mostly is on a virtual
-    // machine whose others are asleep: it goes first. What has ended by then needs nothing of what
-    // follows.
+    // Yield: the kernel may have woken the command on this processor, as it mostly does on a
+    // virtual machine whose other processors sleep. A command that ends by then needs none of the
+    // services.
     std::thread::yield_now();
     let is_over = launched.ended.is_some() || command_exit::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {
@@ -167,7 +167,7 @@ fn no_io_process(errno: rustix::io::Errno) -> NotInjected {
     NotInjected::Unavailable(what)
 }
 
-/// The file for the agent, or why there is to be none.
+/// Makes the agent's file, or returns the reason that there is none.
 fn agent_file() -> Result<OwnedFd, NotInjected> {
     if try_sandbox::enclosing_try().is_some() {
         let why = "it is a command of a try, whose agent is in it";

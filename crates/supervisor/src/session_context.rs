@@ -1,4 +1,4 @@
-//! What the processes of a session have in common.
+//! State that all processes of a session share.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::program_prefetch::ProgramPrefetch;
 use crate::task_limits::TaskLimits;
 use runahead_history::session::History;
 
-/// State that the processes of a session share.
+/// Services and limits of a session.
 pub struct SessionContext {
     /// Handle of the I/O process.
     pub io_process: Arc<IoProcess>,

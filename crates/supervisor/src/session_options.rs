@@ -1,4 +1,4 @@
-//! How a session is to run.
+//! Options of a session.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use runahead_history::session::Plan;
 /// Options of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Do not run the command at all if the agent cannot be put into it.
+    /// True if the command must not run without the agent.
     pub require: bool,
     /// Descriptors that this process keeps once the command runs.
     pub kept_descriptors: KeptDescriptors,
@@ -21,7 +21,7 @@ pub struct Options {
     pub also_kept_fd: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
-    /// Programs may speculate by themselves, and are read ahead for all the same.
+    /// True if programs may speculate by themselves; their reads are prefetched as well.
     pub speculate: bool,
     /// Plan of what is recorded and replayed.
     pub history: Option<Arc<Plan>>,
@@ -41,44 +41,46 @@ pub struct TryIsolation {
 /// Descriptors that are kept while the command runs; see [`inherited_descriptors`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeptDescriptors {
-    /// Keeps all of them, for callers that go on using them.
+    /// Every descriptor, for callers that go on using them.
     #[default]
     All,
-    /// Standard error.
+    /// Only standard error.
     Stderr,
     /// No descriptor.
     Nothing,
 }
 
-/// Violations that tests plant to see them caught.
+/// Faults that tests plant to check that they are caught.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Runners really try the effects that they otherwise pretend.
+    /// Runners execute the effects that they otherwise suppress.
     pub plant_effects: bool,
-    /// Runners make the calls that the program marks as they stand (see the agent's
+    /// Runners execute unchanged the calls that the program marks (the agent's
     /// `shadow/planted_violations.rs`).
     pub plant_marked: bool,
     /// Goes with `plant_marked`: shadows without a sandbox, which keep all that the target has.
     pub no_sandbox: bool,
-    /// The agent panics at this access of the target; 0 is never.
+    /// Number of the target's access at which the agent panics; 0: never.
     pub panic_at: u64,
-    /// Shadows are made from the first stall on, and kept for two seconds when they have done all
-    /// that they can, to be looked at.
+    /// Shadows are made from the first stall on. A finished one is kept for 2 seconds, so that a
+    /// test can inspect it.
     pub keep_shadows: bool,
-    /// Runners hint nothing but rubbish: a file of that name in the working directory.
+    /// Runners hint only a file named `rubbish` in the working directory.
     pub plant_rubbish: bool,
-    /// Landlock is taken to be of no higher version than this.
+    /// Highest version of Landlock that is used.
     pub landlock: Option<i32>,
-    /// Processes have no shadows, and count every call (the agent's `logged.rs`).
+    /// Processes have no shadows, and count every call (the agent's
+    /// `fault_injection/call_counting.rs`).
     pub logged: bool,
-    /// Processes have no shadows, and calls do as the program asks (the agent's `tried.rs`).
+    /// Processes have no shadows; the program says how its calls are handled (the agent's
+    /// `fault_injection/scripted_policy.rs`).
     pub tried: bool,
     /// Processes speculate after calls that a generator with this seed picks (the agent's
     /// `speculation`).
     pub speculated: Option<u64>,
     /// Goes with `speculated`: rollbacks leave memory as it is.
     pub speculated_wrongly: bool,
-    /// Processes that speculate by themselves make calls at once that have to wait.
+    /// Processes that speculate by themselves execute calls at once that must wait.
     pub lets_out: bool,
     /// Mechanisms that are switched off.
     pub without: Without,

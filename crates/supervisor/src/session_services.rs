@@ -1,4 +1,4 @@
-//! What a session has beside its command: the agent's file, the control socket, the threads.
+//! Services of a session: the agent's file, the control socket, the I/O process and its threads.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -39,7 +39,7 @@ use runahead_history::session::History;
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// Services that are made while the command starts.
+/// Services that are made while the command executes.
 pub(crate) struct PreparedSession {
     pub(crate) layout: Layout,
     listener: OwnedFd,
@@ -52,8 +52,8 @@ pub(crate) struct PreparedSession {
 }
 
 impl PreparedSession {
-    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as
-    /// much, `speculates` says whether their programs may, and they are of that try.
+    /// Fills the agent's file and opens the control socket. The agents' configuration gets how much
+    /// they report (`tell`), true if their programs may speculate, and the overlay of their try.
     pub(crate) fn new(
         file: &OwnedFd,
         clock: &Clock,
@@ -149,8 +149,8 @@ impl PreparedSession {
         Ok(self.io_process.insert(io_process).clone())
     }
 
-    /// The prefetcher, without threads yet. When it is first asked for it takes some hundred
-    /// microseconds to see how large it may be, which a command that starts need not wait for.
+    /// Prefetcher, without threads yet. It is made on first use: finding its memory budget takes
+    /// some hundred microseconds, for which a starting command need not wait.
     pub(crate) fn prefetcher(&mut self) -> Arc<Prefetcher> {
         let prefetcher = self.prefetcher.get_or_insert_with(|| {
             let heard = self.waits.clone();
@@ -173,7 +173,7 @@ impl PreparedSession {
     }
 }
 
-/// The threads of a session.
+/// Services whose threads have not started.
 pub(crate) struct SessionServices {
     layout: Layout,
     listener: OwnedFd,
@@ -183,7 +183,7 @@ pub(crate) struct SessionServices {
     joined: Arc<JoinedProcesses>,
 }
 
-/// An engine that runs.
+/// Services that run.
 pub(crate) struct RunningServices {
     common: Arc<SessionContext>,
     joined: Arc<JoinedProcesses>,
@@ -197,7 +197,7 @@ pub(crate) struct SessionResults {
     pub(crate) prefetch: PrefetchStats,
     /// Each measured device, and true if it serves one request at a time.
     pub(crate) measured: Vec<((u32, u32), bool)>,
-    /// Programs that were followed.
+    /// Number of programs that were followed.
     pub(crate) followed: u64,
     /// Counts of the programs' own predictions, if any were made.
     pub(crate) speculations: Option<Counts>,
@@ -251,7 +251,7 @@ impl SessionServices {
         others.into_iter().chain(bell).collect()
     }
 
-    /// `first` is the command's file, if it is to be brought in.
+    /// Starts the threads. `first` is the command's file if it is to be prefetched.
     pub(crate) fn start(self, first: Option<&Path>) -> RunningServices {
         let SessionServices { layout, listener, token, file, common, joined } = self;
         let watcher = joined.clone();
@@ -277,7 +277,7 @@ impl RunningServices {
         let RunningServices { common, joined, socket } = self;
         let io_process = common.io_process.clone();
         io_process::resume();
-        // Whose hints are given up may bring in a thread for others.
+        // The hints of an ended process may free a worker for those of another.
         let ended = io_process.call(move || {
             common.program_prefetch.cancel();
             (
@@ -308,15 +308,16 @@ fn pkru_at() -> u32 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     /// Bit of CPUID leaf 7: the kernel has switched protection keys on (OSPKE).
     const SWITCHED_ON: u32 = 1 << 4;
-    /// The register's part of the state.
+    /// Number of the PKRU component in the XSAVE area.
     const PART: u32 = 9;
     let has_keys = __cpuid(0).eax >= 0xd && __cpuid_count(7, 0).ecx & SWITCHED_ON != 0;
     if has_keys { __cpuid_count(0xd, PART).ebx } else { 0 }
 }
 
-/// Prefetches hold descriptors; the command has been started with the limit that it was given.
+/// Raises the soft limit of descriptors to the hard one: prefetches hold descriptors. The command
+/// has been started with its own limit.
 fn raise_descriptor_limit() {
-    // Not by rustix, for which it cannot fail: a filter may forbid it.
+    // Not with rustix, which assumes that the call cannot fail: a seccomp filter may forbid it.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes `limit`.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {

@@ -1,4 +1,4 @@
-//! What a session did, for people and for scripts.
+//! Statistics of a session, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,15 +41,15 @@ impl From<(u64, u64)> for Guesses {
 /// Counts of a program's own predictions.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Speculations {
-    /// Begun.
+    /// Predictions that were begun.
     pub begun: u64,
-    /// Right.
+    /// Predictions that were right.
     pub committed: u64,
-    /// Wrong.
+    /// Predictions that were wrong.
     pub failed: u64,
-    /// Begun, and taken back with an earlier one, or never settled.
+    /// Predictions that were rolled back with an earlier one, or never settled.
     pub neither: u64,
-    /// Asked for, and not to be had.
+    /// Predictions that were refused.
     pub refused: u64,
     /// Number of times that a process came to depend on another's speculation.
     pub depended: u64,
@@ -71,20 +71,20 @@ impl From<Counts> for Speculations {
 /// Costs and gains of prefetching beside time.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct MemoryStats {
-    /// Bytes that may be prefetched and not used yet, as last looked at; 0: no process had to wait.
+    /// Bytes that may be prefetched and not used yet, at the latest check; 0: no process stalled.
     pub budget_bytes: u64,
-    /// Most bytes that were hinted, and not used yet, at a time.
+    /// Most bytes that were hinted and not used yet at one time.
     pub peak_bytes_ahead: u64,
-    /// Hints that the target passed without using them. (It may have done so later.)
+    /// Hints that the target passed without using them. It may have used them later.
     pub hints_overdue: u64,
     /// Times the target missed data that its log has as read: another process or the kernel evicted
     /// it.
     pub refaults: u64,
-    /// Hints whose data was fetched, and was gone when the target came to it.
+    /// Hints whose data was fetched, but evicted before the target used it.
     pub hints_lost: u64,
-    /// Stalls that there would have been none of without shadows, as estimated.
+    /// Stalls that shadows caused, as estimated.
     pub stalls_added: u64,
-    /// Times that shadows were tried again after a stop.
+    /// Number of times that shadows were tried again after a stop.
     pub trials: u64,
     /// The longest time from a first hint to a stop, of shadows that were of no use at all.
     pub slowest_stop_seconds: f64,
@@ -93,15 +93,15 @@ pub struct MemoryStats {
 /// Statistics of a session. Times are in seconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stats {
-    /// Layout of this record; grows when fields change meaning.
+    /// Version of this record's layout; grows when a field changes its meaning.
     pub version: u32,
-    /// From the start of the command to its end.
+    /// Time from the command's start to its end.
     pub elapsed_seconds: f64,
-    /// Why the command ran without the agent, if it did.
+    /// Reason that the command ran without the agent, if it did.
     pub native: Option<String>,
-    /// Facilities that were missing, and how often.
+    /// Facilities that were missing, and how many times each.
     pub lost: BTreeMap<String, u64>,
-    /// Why shadows of a process were stopped for a while, and how often.
+    /// Reasons that a process's shadows were stopped for a while, and how many times each.
     pub stopped: BTreeMap<String, u64>,
     /// Costs of prefetching.
     pub memory: MemoryStats,
@@ -111,11 +111,11 @@ pub struct Stats {
     pub processes_stalled: u64,
     /// Waits for storage that a shadow had hinted before.
     pub stalls_foreseen: Timed,
-    /// Waits that none had.
+    /// Waits for storage that no shadow had hinted.
     pub stalls_unforeseen: Timed,
     /// Number of these stalls that were page faults.
     pub stalled_faults: u64,
-    /// Times a shadow was made a copy of the target, and what that took of the target's time.
+    /// Syncs (a shadow was made a copy of the target), and the time that they took from the target.
     pub syncs: Timed,
     /// Number of these syncs that left the target's large memory out of the fork, to be fetched on
     /// demand.
@@ -130,30 +130,31 @@ pub struct Stats {
     pub hints_wasted: u64,
     /// File data read ahead, in bytes.
     pub bytes_prefetched: u64,
-    /// Bytes of programs' memory that was swapped out, and fetched for them.
+    /// Bytes of swapped memory that were fetched for programs.
     pub bytes_unswapped: u64,
     /// Guesses, by kind.
     pub guesses: BTreeMap<&'static str, Guesses>,
     /// Processor time of the prefetcher's workers.
     pub prefetch_cpu_seconds: f64,
-    /// Most prefetches under way at once.
+    /// Most prefetches in flight at one time.
     pub peak_in_flight: u64,
     /// Processor time of shadows.
     pub shadow_cpu_seconds: f64,
-    /// Calls of processes that stalled which reached the agent through a signal.
+    /// Calls that reached the agent through a signal, in processes that stalled.
     pub traps: u64,
-    /// Call sites of processes that stalled which were patched so that they need none.
+    /// Call sites that were patched so that they need no signal, in processes that stalled.
     pub sites_patched: u64,
     /// Results of recording and replaying, if there was any.
     pub history: Option<HistoryStats>,
     /// Results of the program's own predictions, if it made any.
     pub speculations: Option<Speculations>,
-    /// Planted effects, in tests: (refused by the kernel, not refused).
+    /// Effects that tests planted: (refused by the kernel, not refused).
     #[serde(skip)]
     pub planted: (u64, u64),
 }
 
-/// Sums over the processes of a session. Times in time-stamp ticks unless named otherwise.
+/// Sums over the processes of a session. Times are in time-stamp ticks unless the name says
+/// otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     processes: u64,
@@ -180,7 +181,7 @@ impl Totals {
             sum.0 = sum.0.saturating_add(count.load(Relaxed));
             sum.1 = sum.1.saturating_add(time.load(Relaxed));
         };
-        // The numbers are what the process says, which may be anything.
+        // The process wrote the numbers, so they may be anything.
         let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         self.processes += 1;
         add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
@@ -199,7 +200,7 @@ impl Totals {
         plus(&mut self.memory.hints_lost, c.hints_lost.load(Relaxed));
     }
 
-    /// Adds what concerns all processes together.
+    /// Adds the counts of the whole session.
     pub(crate) fn add_ledger(&mut self, ledger: &Ledger) {
         self.stopped = ledger.stops.all();
         self.memory = MemoryStats {

@@ -1,14 +1,15 @@
-//! What the kernel denies a shadow: built here, where libraries are, installed by the agent.
+//! Sandbox of shadows: the filters are built here, where libraries can be used, and installed by
+//! the agent.
 //!
-//! seccomp allows what a shadow needs to read and to keep its own memory, and refuses everything
-//! else with EPERM; Landlock, which sees paths where seccomp sees numbers, refuses every open that
-//! could write, create, remove or execute. Together they leave reading regular files, directories
-//! and private memory.
+//! seccomp allows calls by which a shadow reads and keeps its own memory, and refuses all others
+//! with EPERM. Landlock, which sees paths where seccomp sees numbers, refuses every open that could
+//! write, create, remove or execute. Together they permit reading regular files and directories,
+//! and using private memory.
 //!
 //! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and
-//! seccomp does not see the flags of openat2(2), which lie in memory. There it allows openat2 with
-//! one of the few ways of opening that the agent has put into a page which can only be read
-//! ([`OPENINGS`]), and nothing that would change what is in that page.
+//! seccomp does not see the flags of openat2(2), which lie in memory. There the filter allows
+//! openat2 only with an `open_how` from the agent's read-only page ([`OPENINGS`]), and no call that
+//! would change that page.
 //!
 //! Invariant: no call below can change anything outside the process, whatever its arguments.
 
@@ -27,7 +28,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// Why no sandbox can be put up here.
+/// Reason that the sandbox cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The kernel has no Landlock, or it is switched off.
@@ -35,15 +36,15 @@ pub enum SandboxError {
         "Landlock is not available ({0}); it needs Linux 5.13 with `landlock` among its `lsm=`"
     )]
     Landlock(std::io::Error),
-    /// A rule is wrong. A mistake of ours, caught by this crate's tests.
+    /// A rule is invalid: a bug, which this crate's tests catch.
     #[error("the system call filter cannot be built: {0}")]
     Filter(#[from] seccompiler::BackendError),
-    /// Longer than the place reserved for it.
+    /// The filter is longer than [`FILTER_MAX`].
     #[error("the system call filter is too long: {0} instructions")]
     TooLong(usize),
 }
 
-/// Calls that only read, or concern the caller's own memory, whatever their arguments.
+/// Calls that only read, or concern only the caller's memory, whatever their arguments.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_preadv2,
     libc::SYS_pread64,
@@ -76,7 +77,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrusage,
     libc::SYS_getrlimit,
     libc::SYS_sched_getaffinity,
-    // For one's own children only; to learn that they have ended.
+    // Reports ends of own children only.
     libc::SYS_wait4,
     libc::SYS_poll,
     libc::SYS_exit,
@@ -91,7 +92,7 @@ const ALLOWED: &[libc::c_long] = &[
 /// cachestat(2), which libc does not name on every target.
 pub(crate) const CACHESTAT: libc::c_long = 451;
 const ARCH_GET_FS: u64 = 0x1003;
-/// madvise(2), Linux 6.13; libc does not name them on every target.
+/// Advice of madvise(2), Linux 6.13; libc does not name it on every target.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 const MADV_GUARD_REMOVE: libc::c_int = 103;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -101,19 +102,19 @@ const MAP_TYPE: u64 = 0xf;
 /// Calls that are harmless with certain arguments: (call, argument, comparison, value).
 fn conditional_rules() -> Vec<(libc::c_long, u8, Op, u64)> {
     let mut rules = vec![
-        // No readahead by the shadow's own reads, on the descriptors that it has opened.
+        // The shadow's own reads must cause no readahead, on descriptors that it has opened.
         (libc::SYS_fadvise64, 3, Op::Eq, libc::POSIX_FADV_RANDOM as u64),
         (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
         (libc::SYS_prctl, 0, Op::Eq, PR_SET_SYSCALL_USER_DISPATCH),
-        // To run when nothing else wants to, and to end a runner that does; runners lose both.
+        // For idle priority, and back to end a runner that has it; the runner filter refuses both.
         (libc::SYS_sched_setscheduler, 1, Op::Eq, libc::SCHED_IDLE as u64),
         (libc::SYS_sched_setscheduler, 1, Op::Eq, libc::SCHED_OTHER as u64),
-        // To die with one's parent.
+        // To die with the parent.
         (libc::SYS_prctl, 0, Op::Eq, libc::PR_SET_PDEATHSIG as u64),
-        // Asking for a limit, not setting one.
+        // Reads a limit and sets none.
         (libc::SYS_prlimit64, 2, Op::Eq, 0),
-        // A plain process, known by a pidfd; runners lose this again, and what one can do with
-        // that.
+        // A plain process with a pidfd; the runner filter refuses this, and signals through the
+        // pidfd.
         (libc::SYS_clone, 0, Op::Eq, libc::CLONE_PIDFD as u64),
         (libc::SYS_pidfd_send_signal, 1, Op::Eq, libc::SIGKILL as u64),
     ];
@@ -126,10 +127,10 @@ fn conditional_rules() -> Vec<(libc::c_long, u8, Op, u64)> {
         libc::MADV_FREE,
         libc::MADV_HUGEPAGE,
         libc::MADV_NOHUGEPAGE,
-        // Of the agent, where process_vm_readv(2) is refused.
+        // For the agent, where process_vm_readv(2) is refused.
         libc::MADV_POPULATE_READ,
         libc::MADV_POPULATE_WRITE,
-        // Of memory that comes as it is touched.
+        // For memory that is fetched on demand.
         MADV_GUARD_INSTALL,
         MADV_GUARD_REMOVE,
     ];
@@ -140,7 +141,7 @@ fn conditional_rules() -> Vec<(libc::c_long, u8, Op, u64)> {
 /// Condition on an argument: its number, a comparison, a value.
 type Condition = (u8, Op, u64);
 
-/// Harmless if all of these hold: (call, conditions).
+/// Calls that are harmless if all conditions hold: (call, conditions).
 fn combined_rules() -> Vec<(libc::c_long, Vec<Condition>)> {
     // Waiting and waking is allowed in the agent's own memory only. Private memory is not enough: a
     // page of a file that is mapped read-only is the same page for every process that maps it. To
@@ -150,9 +151,10 @@ fn combined_rules() -> Vec<(libc::c_long, Vec<Condition>)> {
         let rule = ours.into_iter().chain([(1, Op::Eq, operation as u64)]).collect();
         (libc::SYS_futex, rule)
     };
-    // Filters only add up, but one that logs would write to the kernel's log: runners lose this.
+    // A further filter only adds restrictions, but one that logs writes to the kernel's log: the
+    // runner filter refuses this.
     let filter = vec![(0, Op::Eq, SECCOMP_SET_MODE_FILTER), (1, Op::Eq, 0)];
-    // A plain process, made by the agent itself.
+    // A plain process that the agent itself makes.
     let fork = vec![(0, Op::Eq, 0), (4, Op::Eq, FORK_MARK)];
     vec![
         futex(libc::FUTEX_WAIT),
@@ -191,7 +193,7 @@ fn open_and_map_rules(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
         (libc::SYS_mprotect, vec![above(0)]),
         (libc::SYS_mremap, vec![above(0), stays]),
         (libc::SYS_mremap, vec![above(0), above(4)]),
-        // Without an address that must be taken, the kernel finds one that is free.
+        // Without MAP_FIXED the kernel picks a free address.
         (libc::SYS_mmap, vec![private(MAP_TYPE | FIXED)]),
         (libc::SYS_mmap, vec![private(MAP_TYPE), above(0)]),
     ]
@@ -206,7 +208,7 @@ fn compile_filter(
     Ok(filter.try_into()?)
 }
 
-/// The filter of templates.
+/// Builds the filter of templates.
 fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
@@ -228,7 +230,7 @@ fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
     compile_filter(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// Filter that runners add on top.
+/// Builds the filter that runners add on top.
 fn runner_filter() -> Result<BpfProgram, SandboxError> {
     let refused = [
         libc::SYS_seccomp,
@@ -247,7 +249,7 @@ fn runner_filter() -> Result<BpfProgram, SandboxError> {
 /// The highest Landlock version of this kernel.
 pub(crate) fn landlock_version() -> Result<i32, SandboxError> {
     const CREATE_RULESET_VERSION: u32 = 1;
-    // SAFETY: asks for a number; no memory is passed.
+    // SAFETY: returns a number; no memory is passed.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, CREATE_RULESET_VERSION)
     };
@@ -257,7 +259,7 @@ pub(crate) fn landlock_version() -> Result<i32, SandboxError> {
     }
 }
 
-/// Fills in the sandbox's part of `config`, for a Landlock of no higher version than `most`.
+/// Fills in the sandbox's part of `config`, for at most version `most` of Landlock.
 pub fn fill_config(config: &mut AgentConfig, most: Option<i32>) -> Result<(), SandboxError> {
     let version = landlock_version()?.min(most.unwrap_or(i32::MAX));
     let openings = version < DENIES_TRUNCATION;
@@ -281,7 +283,7 @@ pub fn fill_config(config: &mut AgentConfig, most: Option<i32>) -> Result<(), Sa
     Ok(())
 }
 
-/// Copies a program into its place, in the kernel's layout; its number of instructions.
+/// Copies a program to `place` in the kernel's layout. Returns its number of instructions.
 fn copy_filter(program: &BpfProgram, place: &mut [u64]) -> Result<u32, SandboxError> {
     if program.len() > place.len() || program.len() > FILTER_MAX {
         return Err(SandboxError::TooLong(program.len()));
@@ -360,7 +362,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a shadow asks for, what it may open stays what the agent has written.
+        /// No call that the filter allows changes the page of `open_how` structures.
         #[test]
         fn no_allowed_call_changes_the_open_allowlist(
             at in address(),

@@ -1,4 +1,4 @@
-//! Our own signals: while a command runs they wait, for they are meant for it
+//! Blocks the supervisor's own signals while a command runs, since they are meant for the command
 //! ([`crate::signal_forwarding`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,27 +6,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// The kernel's, one bit for each signal. The C library's keeps some to itself.
+/// Signal mask of the kernel, one bit for each signal. The C library's type omits the signals that
+/// it uses itself.
 pub(crate) type Mask = u64;
 /// Mask of all signals.
 pub(crate) const ALL_SIGNALS: Mask = !0;
 
-/// The mask that we were started with, while ours is in force.
+/// Mask that this process was started with, while all signals are blocked.
 static INHERITED: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Sets this thread's mask; what it was.
+/// Sets this thread's mask. Returns the previous one.
 pub(crate) fn set_mask(mask: Mask) -> Mask {
     let mut old: Mask = 0;
     let bytes = size_of::<Mask>();
-    // SAFETY: two masks of the size that is given.
+    // SAFETY: reads and writes masks of `bytes` bytes.
     unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, &raw mut old, bytes)
     };
     old
 }
 
-/// From now on signals wait, in this thread and those that it starts. No effect when they do
+/// Blocks all signals in this thread and those that it starts. No effect if they are blocked
 /// already.
 pub fn block() {
     if !BLOCKED.swap(true, Relaxed) {
@@ -34,19 +35,19 @@ pub fn block() {
     }
 }
 
-/// Signals do again what they did before [`hold`], those that have come meanwhile included.
+/// Restores the mask from before [`block`]. Signals that came meanwhile are delivered now.
 pub fn unblock() {
     if BLOCKED.swap(false, Relaxed) {
         set_mask(INHERITED.load(Relaxed));
     }
 }
 
-/// The mask that the command is to start with.
+/// Mask that the command is started with.
 pub(crate) fn inherited_mask() -> Mask {
     INHERITED.load(Relaxed)
 }
 
-/// Keeps signals away from this thread and those that it starts.
+/// Blocks all signals in this thread and those that it starts, for good.
 pub fn block_all() {
     set_mask(ALL_SIGNALS);
 }

@@ -1,4 +1,4 @@
-//! Signals that reach us instead of the command are passed on to it.
+//! Forwards signals that reach the supervisor to the command.
 //!
 //! A sender that knows the supervisor's PID means the command: a signal to the supervisor alone is
 //! passed on, once. All signals are blocked from the start until the command has ended
@@ -29,43 +29,44 @@ use crate::signal_blocking::{ALL_SIGNALS, Mask, set_mask, unblock};
 /// Longest time that the command may take to stop on a stop signal, and the interval of polling.
 const STOP_TIMEOUT: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Generations between a process of the command and us.
+/// Most generations between a process of the command and the supervisor.
 const ANCESTORS_MAX: usize = 256;
 
-/// Passes on what comes.
+/// Forwards signals to the command.
 pub(crate) struct SignalForwarder {
     command: Pid,
-    /// Readable while something waits.
+    /// Signalfd that is readable while a signal is pending.
     signal_fd: Option<SignalFd>,
 }
 
 impl SignalForwarder {
     /// Forwards to `command`, a child that has not been collected.
     pub(crate) fn new(command: Pid) -> Self {
-        // The C library has let some of its own in when the first thread was started, which to
-        // others are but the first that have no names.
+        // The C library unblocked the realtime signals that it uses when the first thread was
+        // started. Other programs may send these.
         set_mask(ALL_SIGNALS);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let mut all = SigSet::all();
-        // The C library leaves out some, which it has for itself.
-        // SAFETY: a mask of the kernel's is what such a set begins with.
+        // `SigSet::all` omits the signals that the C library uses.
+        // SAFETY: a `sigset_t` begins with the kernel's mask.
         unsafe { (&raw mut all).cast::<Mask>().write(ALL_SIGNALS) };
         SignalForwarder { command, signal_fd: SignalFd::with_flags(&all, flags).ok() }
     }
 
-    /// Without it, [`Passing::pass`] is to be called every now and then.
+    /// Descriptor that is readable while a signal is pending. If it is `None`,
+    /// [`SignalForwarder::forward_pending`] must be called periodically.
     pub(crate) fn signal_fd(&self) -> Option<BorrowedFd<'_>> {
         self.signal_fd.as_ref().map(|bell| bell.as_fd())
     }
 
-    /// Passes on what has come.
+    /// Forwards all pending signals.
     pub(crate) fn forward_pending(&self) {
         while let Some(signal) = next_pending() {
             self.forward(&signal);
         }
     }
 
-    /// The command has ended: what has come until now was for it.
+    /// Drops all pending signals, since the command has ended, and unblocks signals.
     pub(crate) fn finish(self) {
         while next_pending().is_some() {}
         unblock();
@@ -73,11 +74,11 @@ impl SignalForwarder {
 
     fn forward(&self, info: &libc::siginfo_t) {
         let signal = info.si_signo;
-        // SAFETY: all that is taken here has a sender, or nothing in its place.
+        // SAFETY: in every siginfo that is taken here `si_pid` is the sender or 0.
         let sender = unsafe { info.si_pid() };
         let stops = matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
         let from_process = info.si_code <= 0;
-        // A process may have started one before it became us.
+        // An alarm may have been set before this process executed `runahead`.
         let from_timer = matches!(signal, libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
         let is_for_command = match from_process {
             true => sender != std::process::id() as i32 && !descends_from_us(sender),
@@ -94,7 +95,8 @@ impl SignalForwarder {
     fn send(&self, info: &libc::siginfo_t) {
         if info.si_signo == libc::SIGCONT {
             io_process::resume();
-            // It may be the group that was sent it; once more would be seen if it is caught.
+            // SIGCONT may have been sent to the whole group; a second one would be seen if it is
+            // caught.
             std::thread::sleep(POLL_INTERVAL);
             if self.state() != Some('T') {
                 return;
@@ -102,16 +104,16 @@ impl SignalForwarder {
         }
         let (pid, signal) = (self.command.as_raw(), info.si_signo);
         if info.si_code == libc::SI_QUEUE {
-            // SAFETY: the siginfo was filled by the kernel; the command is our child and not yet
-            // collected.
+            // SAFETY: the kernel filled the siginfo; the command is our child and not collected
+            // yet.
             unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, signal, info) };
         } else {
-            // SAFETY: kill(2) has no memory to get wrong.
+            // SAFETY: kill(2) uses no memory of this process.
             unsafe { libc::kill(pid, signal) };
         }
     }
 
-    /// A signal has come that stops, to us and to the command: if that stops, we do.
+    /// Stops this process if the command stops on the stop signal `signal`.
     fn stop_with_command(&self, signal: c_int) {
         let until = Instant::now() + STOP_TIMEOUT;
         loop {
@@ -122,38 +124,37 @@ impl SignalForwarder {
                 _ => std::thread::sleep(POLL_INTERVAL),
             }
         }
-        // SAFETY: no handler is installed; what was there is put back.
+        // SAFETY: installs no handler; the previous action is restored.
         unsafe {
             let before = libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
-            // Here we stop.
+            // The process stops here.
             set_mask(ALL_SIGNALS & !(1 << (signal - 1)));
             set_mask(ALL_SIGNALS);
             libc::signal(signal, before);
         }
     }
 
-    /// The letter of proc_pid_stat(5).
+    /// State of the command, as a letter of proc_pid_stat(5).
     fn state(&self) -> Option<char> {
         stat(self.command.as_raw())?.first()?.chars().next()
     }
 }
 
-/// The next signal that waits.
+/// Takes the next pending signal.
 fn next_pending() -> Option<libc::siginfo_t> {
     // SAFETY: zero is valid for a siginfo_t.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let bytes = size_of::<Mask>();
-    // SAFETY: a mask of the size that is given, a siginfo to be written, and a time, all of which
-    // live.
+    // SAFETY: reads a mask of `bytes` bytes and a time, and writes a siginfo; all of them live.
     let got = unsafe {
         libc::syscall(libc::SYS_rt_sigtimedwait, &ALL_SIGNALS, &raw mut info, &at_once, bytes)
     };
     (got > 0).then_some(info)
 }
 
-/// True if `process` is one of the command's. One that was collected is not.
+/// True if `process` descends from this process. False for one that was collected.
 fn descends_from_us(process: i32) -> bool {
     let ours = std::process::id() as i32;
     let mut at = process;

@@ -1,4 +1,4 @@
-//! Where the machine puts memory that it has no room for.
+//! Devices that the machine swaps to.
 
 use std::ffi::OsString;
 use std::fs::{metadata, read_to_string};
@@ -11,22 +11,22 @@ use rustix::fs::{major, minor};
 use runahead_admission::mount_table::unescaped;
 use runahead_admission::rotational;
 
-/// True if memory may be swapped out to a device that is waited for and serves many pages at a time
+/// True if a swap device is slow enough to be waited for and serves many pages at a time
 /// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A rotational disk
-/// seeks for each page that is read out of order, where the kernel reads neighbours together.
+/// seeks for each page that is read out of order, while the kernel reads neighbours together.
 pub(crate) fn any_worth_prefetching() -> bool {
     read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !is_rotational(&file)))
 }
 
-/// The files and devices that memory is swapped out to and waited for.
+/// Swap files and devices that are waited for.
 fn files(swaps: &str) -> impl Iterator<Item = PathBuf> {
-    // The first line says what is in the columns.
+    // The first line names the columns.
     let lines = swaps.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next());
     let waited_for = lines.filter(|file| !file.starts_with("/dev/zram"));
     waited_for.map(|file| OsString::from_vec(unescaped(file)).into())
 }
 
-/// The device that `file` is or lies on turns.
+/// True if the device that `file` is or lies on is rotational.
 fn is_rotational(file: &Path) -> bool {
     let Ok(about) = metadata(file) else { return false };
     let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };

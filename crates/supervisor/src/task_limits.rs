@@ -1,9 +1,9 @@
-//! How many tasks, processes and threads, a session may have.
+//! Limit of the tasks (processes and threads) of a session.
 //!
-//! They count where the command's own do: in the control groups that both are in (`pids.max`;
-//! containers and services have such limits), and for the user. So ours are at most a small share
-//! of what is free; as that gets less, shadows and workers are given up; and where hardly anything
-//! is free, the command runs without us.
+//! They count against the same limits as the command's own: those of the control groups of both
+//! (`pids.max`, which containers and services set) and that of the user. So a session uses at most
+//! a small share of what is free. As less is free, it gives up shadows and workers. With hardly any
+//! free, the command runs without the agent.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -15,15 +15,14 @@ use runahead_prefetch::Prefetcher;
 
 use crate::{io_process, rlimits};
 
-/// Part of what is free that may be ours.
+/// Divisor: a session takes at most this part of the free tasks.
 const SHARE: u64 = 8;
-/// A template, its runner, and what either starts: the helper that forks it, or a child of the
-/// runner's.
+/// Tasks of a shadow: a template, its runner, and the helper that either forks.
 const TASKS_PER_SHADOW: u64 = 3;
-/// Threads that there are in any case: the first, one at the control socket, and of the process
-/// beside this one the first and who waits for it.
+/// Tasks of every session: the supervisor's first thread, one at the control socket, the first
+/// thread of the I/O process, and the thread that waits for that process.
 const BASE_TASKS: u64 = 4;
-/// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
+/// Fewest tasks with which a session gains: a dispatcher, one worker and one shadow more.
 const TASKS_MIN: u64 = BASE_TASKS + 2 + TASKS_PER_SHADOW;
 /// Shortest interval between two counts of tasks. It grows with the number of tasks that may be
 /// added, since few are soon used up.
@@ -34,7 +33,7 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(250);
 /// Limit of tasks of a session.
 #[derive(Debug, Default)]
 pub struct TaskLimits {
-    /// Processes that may have shadows.
+    /// Number of processes that may have shadows.
     shadowed: AtomicUsize,
     is_tight: AtomicBool,
 }
@@ -42,11 +41,11 @@ pub struct TaskLimits {
 /// Counts of the latest look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TaskUsage {
-    /// Number of tasks that may still be started on the machine.
+    /// Number of tasks that may still be started under the limits, by any process.
     free: u64,
-    /// Threads of this process and the one beside it.
+    /// Threads of the supervisor and the I/O process.
     threads: u64,
-    /// Processes that may have shadows, or are about to be let.
+    /// Processes that have joined, or are about to.
     shadowed: u64,
 }
 
@@ -83,18 +82,18 @@ impl TaskLimits {
         self.usage().is_none_or(|now| TaskUsage { threads: now.threads + 1, ..now }.fits())
     }
 
-    /// A process has joined.
+    /// Counts a process that has joined.
     pub(crate) fn add_process(&self) {
         self.shadowed.fetch_add(1, Relaxed);
     }
 
-    /// A process that had joined has ended.
+    /// Counts the end of a process that had joined.
     pub(crate) fn remove_process(&self) {
         self.shadowed.fetch_sub(1, Relaxed);
     }
 
-    /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to
-    /// look again, if there is a limit at all.
+    /// Counts the tasks, and limits the workers of `prefetcher` to those that fit. Returns the time
+    /// until the next count, or `None` without a limit.
     pub(crate) fn apply(&self, prefetcher: &Prefetcher) -> Option<Duration> {
         let now = self.usage()?;
         prefetcher.set_threads(now.workers() as usize);
@@ -105,20 +104,20 @@ impl TaskLimits {
 }
 
 impl Room for TaskLimits {
-    /// Since the last look.
+    /// True if the latest [`TaskLimits::apply`] found too few free tasks.
     fn is_tight(&self) -> bool {
         self.is_tight.load(Relaxed)
     }
 
     fn allows_shadows(&self, process: u32) -> bool {
-        // It may have a group of its own, with less room than ours.
+        // The process may be in a control group of its own, with fewer free tasks.
         let own =
             tasks_left(&process.to_string()).is_none_or(|free| free >= SHARE * TASKS_PER_SHADOW);
         own && self.usage().is_none_or(TaskUsage::fits)
     }
 }
 
-/// Why the command is to run in the place of this process rather than beside it, if it is.
+/// Returns the limit for which the command must run in place of this process, not beside it.
 pub(crate) fn reason_no_session() -> Option<String> {
     let free = tasks_left("self")?;
     let now = TaskUsage { free, threads: 1, shadowed: 0 };

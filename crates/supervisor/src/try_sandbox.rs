@@ -1,12 +1,12 @@
-//! What the kernel denies a command whose changes are held apart, and all that it starts: whatever
-//! gets past the agent fails, and changes nothing.
+//! Sandbox of a try's command and its descendants: a call that gets past the agent fails, and
+//! changes nothing.
 //!
-//! Landlock denies making, removing and writing of files everywhere but below the directory that is
-//! held apart, and a few devices that keep nothing; and signals to processes outside. It does not
-//! deny changes of permissions, owners, times and attributes: a seccomp filter refuses those that
-//! do not come from an agent (`abi/src/overlay/try_calls.rs`), and all calls that have other
-//! effects on the system, or that are younger than the table. Both stay over fork and exec, and
-//! privileges of programs are not given (`PR_SET_NO_NEW_PRIVS`).
+//! Landlock denies making, removing and writing files everywhere but below the directory of the try
+//! and on a few devices that store nothing. It also denies signals to processes outside. It does
+//! not deny changes of permissions, owners, times and attributes: a seccomp filter refuses those
+//! that do not come from an agent (`abi/src/overlay/try_calls.rs`). The filter also refuses all
+//! calls that have other effects on the system, or that are newer than the table. Both survive fork
+//! and exec, and exec grants no privileges (`PR_SET_NO_NEW_PRIVS`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -32,8 +32,8 @@ use seccompiler::{
 
 use crate::shadow_sandbox::landlock_version;
 
-/// Commands of ioctl(2) by which a descriptor that may only be read changes its file or file
-/// system, and the one that types for the user (linux/fs.h, linux/fsverity.h, linux/fscrypt.h,
+/// Commands of ioctl(2) that change a file or file system through a read-only descriptor, and
+/// TIOCSTI, which types for the user (linux/fs.h, linux/fsverity.h, linux/fscrypt.h,
 /// asm-generic/ioctls.h).
 const IOCTLS: [u32; 9] = [
     0x4008_6602, // FS_IOC_SETFLAGS
@@ -47,15 +47,16 @@ const IOCTLS: [u32; 9] = [
     0x5412,      // TIOCSTI
 ];
 
-/// The first Landlock that denies truncation (Linux 6.2): before it, files could be emptied.
+/// First version of Landlock that denies truncation (Linux 6.2); with older ones files could be
+/// emptied.
 const VERSION_NEEDED: i32 = 3;
-/// The first that denies signals (Linux 6.12).
+/// First version that denies signals (Linux 6.12).
 const VERSION_OF_SCOPES: i32 = 6;
 
-/// Why a command cannot be confined.
+/// Reason that a command cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// It would have to be trusted to the agent alone.
+    /// Only the agent would keep the command from changing files.
     #[error(
         "this kernel cannot keep a command from changing files (Landlock {found}, version 3 of Linux 6.2 is needed); \
          with --unprotected the agent alone does"
@@ -67,10 +68,10 @@ pub enum ConfineError {
     /// Landlock's rules cannot be made.
     #[error("Landlock's rules cannot be made: {0}")]
     Ruleset(#[from] landlock::RulesetError),
-    /// A directory is not there, or not to be opened.
+    /// A directory does not exist, or cannot be opened.
     #[error("{path}: {error}", path = path.display())]
     Path {
-        /// Its name.
+        /// Path of the directory.
         path: PathBuf,
         /// Error of the kernel.
         error: landlock::PathFdError,
@@ -83,9 +84,9 @@ pub enum ConfineError {
 /// Effects that a command is allowed beside changes in the try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TryPermissions {
-    /// Sockets of networks, and of processes outside.
+    /// Sockets of networks, and of processes outside the try.
     pub network: bool,
-    /// It may run where Landlock is missing.
+    /// True if the command may run where Landlock is missing.
     pub unprotected: bool,
 }
 
@@ -103,7 +104,8 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Changes are held apart below `held`; agents show `token`.
+    /// Makes the sandbox that allows changes below `held` only. Agents pass `token` with their
+    /// calls.
     pub fn new(held: &Path, token: u64, allowed: TryPermissions) -> Result<Self, ConfineError> {
         let (mut missing, mut inside) = (Vec::new(), LandlockRights::NONE);
         let ruleset = match landlock_version() {
@@ -147,7 +149,7 @@ impl Confinement {
         })
     }
 
-    /// It is one of those: there is an agent already.
+    /// True if this is the sandbox of a try inside a try: there is an agent already.
     pub(crate) fn is_nested(&self) -> bool {
         self.nested_directory.is_some()
     }
@@ -164,8 +166,8 @@ impl Confinement {
         }
     }
 
-    /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is
-    /// allocated.
+    /// Confines the calling thread and its descendants. Called between fork and exec, so it
+    /// allocates nothing.
     pub fn enter(&self) -> Result<(), Errno> {
         if let Some(held) = &self.nested_directory {
             return enter_nested(held, self.filters.first());
@@ -178,7 +180,7 @@ impl Confinement {
             Errno::result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, number, 0) })?;
         }
         let filter = |filter: &BpfProgram| seccompiler::apply_filter(filter);
-        // The error of seccompiler's wraps the kernel's number.
+        // seccompiler's error wraps the kernel's number.
         self.filters.iter().try_for_each(filter).map_err(|_| Errno::last())
     }
 }
@@ -190,14 +192,14 @@ struct SockFprog {
     filter: *const seccompiler::sock_filter,
 }
 
-/// Restricts this process as [`Confinement::inside`] describes.
+/// Confines this process as [`Confinement::nested`] describes.
 fn enter_nested(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     let path = held.as_os_str().as_bytes();
     let program =
         filter.map(|filter| SockFprog { len: filter.len() as u16, filter: filter.as_ptr() });
     let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent;
-    // the kernel does not know the call.
+    // SAFETY: passes a path, its length, and a filter that lives through the call to the agent; the
+    // kernel does not know the call.
     let entered = unsafe { libc::prctl(PRCTL as i32, ENTER, path.as_ptr(), path.len(), program) };
     Errno::result(entered).map(drop)
 }
@@ -205,14 +207,14 @@ fn enter_nested(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
 /// Directory of the try that this process runs in, if it runs in one.
 pub fn enclosing_try() -> Option<PathBuf> {
     let mut path = [0u8; DIRECTORY_MAX];
-    // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
+    // SAFETY: passes a buffer and its length to the agent; the kernel does not know the call.
     let len = unsafe { libc::prctl(PRCTL as i32, GET_DIRECTORY, path.as_mut_ptr(), path.len(), 0) };
     let path = path.get(..usize::try_from(len).ok().filter(|&len| len > 0)?)?;
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Everything that changes files, and of that what a device may be allowed, as far as that version
-/// of Landlock knows it.
+/// Rights that change files, and those of them that devices may have, as far as this version of
+/// Landlock knows them.
 fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
     let reading = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     let of_devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
@@ -266,14 +268,14 @@ fn compile_filter(
     Ok(SeccompFilter::new(rules, otherwise, listed, TargetArch::x86_64)?.try_into()?)
 }
 
-/// The filters, each of which refuses with another errno.
+/// Builds the filters, each of which refuses with another errno.
 fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     let refused = |errno: i32| SeccompAction::Errno(errno as u32);
     let of_class = |wanted: fn(Class) -> bool| {
         let calls = CALLS.iter().filter(move |call| wanted(call.2));
         calls.map(|call| (i64::from(call.0), Vec::new())).collect::<BTreeMap<_, _>>()
     };
-    // What is in the table, and is there.
+    // Calls that the table knows and does not refuse with ENOSYS.
     let mut known = of_class(|class| class != Class::Refused(libc::ENOSYS as u16));
     for (number, ..) in CALLS.iter().filter(|call| call.2 == Class::AgentOnly) {
         known.insert((*number).into(), vec![condition(5, Len::Qword, Op::Eq, token)?]);
@@ -300,7 +302,7 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     Ok(all)
 }
 
-/// The filter that refuses sockets of networks.
+/// Builds the filter that refuses sockets of networks.
 pub fn no_network_filter() -> Result<BpfProgram, ConfineError> {
     // Names of hosts and interfaces are resolved through netlink, which stays in the machine.
     let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);

@@ -1,4 +1,5 @@
-//! What the user asked for, and what is there: settled before the command starts.
+//! Plan of recording and replay, made before the command starts from the user's options and the
+//! files that exist.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ use runahead_admission::mount_table::Mounts;
 /// Choice of runs that are recorded without a file that the user names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Learning {
-    /// They are not.
+    /// No runs are recorded.
     #[default]
     Off,
     /// Runs that wait for storage, from the first wait on. A failure to do so is not reported.
@@ -34,8 +35,8 @@ pub struct HistoryOptions {
     pub record: Option<PathBuf>,
     /// A file to replay.
     pub replay: Option<PathBuf>,
-    /// Replay what is remembered of this command, and remember this run. Not with one of the two
-    /// above.
+    /// Runs to learn from: replay the record of this command, and record this run. Ignored with
+    /// `record` or `replay`.
     pub learn: Learning,
 }
 
@@ -54,14 +55,14 @@ pub struct Plan {
     named: Option<Arc<Run>>,
     keys: Keys,
     origin: Origin,
-    /// The command's file, and what the log calls it.
+    /// Path of the command's file, and its identity in the hint log.
     pub(super) program: Option<(Vec<u8>, Identity)>,
 }
 
 /// A record that is to be replayed.
 pub(super) struct ReplayRecord {
     pub(super) run: Arc<Run>,
-    /// It was recorded of this very command.
+    /// True if it was recorded of this very command line.
     pub(super) is_own: bool,
 }
 
@@ -114,7 +115,7 @@ impl Plan {
         if learning == Learning::Always
             && let Some(store) = &store
         {
-            // One that cannot be read will be written anew.
+            // A record that cannot be read is replaced.
             let _ = store.load(&keys.command).map_err(|error| tried("not replayed", error));
         }
         let program = path.map(|path| {
@@ -140,12 +141,12 @@ impl Plan {
         }
     }
 
-    /// This run is to be recorded.
+    /// True if this run is recorded.
     pub fn records(&self) -> bool {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// True if there may be a record to replay. Mostly this is known without a read from storage.
+    /// True if there may be a record to replay. Mostly answered from cached directory entries.
     pub(super) fn may_replay(&self) -> bool {
         let Some(store) = &self.store else { return self.named.is_some() };
         let kept = self.keys.all().map(|key| store.file(&key));
@@ -180,7 +181,7 @@ impl Plan {
         self.keys.command
     }
 
-    /// Has the prefetcher know what was measured of the storage before. Asks local file systems.
+    /// Passes earlier measurements of the storage to the prefetcher. Asks local file systems only.
     pub(super) fn expect(&self, prefetcher: &Prefetcher) {
         let sole = self.store.as_ref().map(Store::sole).unwrap_or_default();
         if sole.is_empty() {
@@ -191,11 +192,11 @@ impl Plan {
         known.for_each(|&(device, _)| prefetcher.expect_sole(device));
     }
 
-    /// Keeps what was measured of the storage: of each device whether it serves one request at a
+    /// Stores measurements of the storage: each device, and true if it serves one request at a
     /// time.
     pub(super) fn note_measured(&self, measured: &[((u32, u32), bool)]) {
         let Some(store) = &self.store else { return };
-        // Mostly there is nothing of the kind, and never was.
+        // Usually no such device was ever found.
         if measured.iter().all(|(_, sole)| !sole) && store.sole().is_empty() {
             return;
         }
@@ -203,7 +204,7 @@ impl Plan {
         let number = |device| stored.iter().find(|(other, _)| *other == device).map(|(_, n)| *n);
         let found: Vec<_> =
             measured.iter().filter_map(|&(device, sole)| Some((number(device)?, sole))).collect();
-        // Without it the next session measures again.
+        // After a failure the next session measures again.
         let _ = store.note_sole(&found);
     }
 
@@ -226,8 +227,8 @@ impl Plan {
         Some(ReplayRecord { is_own: run.command == self.keys.command, run })
     }
 
-    /// Record shipped with the program: beside it, or in [`SHIPPED_IN`]. Its file and directory
-    /// must be writable by the user and the administrator alone.
+    /// Loads the record shipped with the program: next to it, or in [`SHIPPED_DIRECTORY`]. Only
+    /// root and the user may be able to write its file.
     fn shipped(&self) -> Option<Run> {
         let places = self.shipped_at()?;
         let is_trusted = |meta: &std::fs::Metadata| {
@@ -241,7 +242,7 @@ impl Plan {
         places.iter().find_map(known)
     }
 
-    /// Keeps `run`, in which `lost` accesses are missing; what there is to complain of.
+    /// Stores `run`, in which `lost` accesses are missing. Returns complaints for the user.
     pub(super) fn keep(&self, mut run: Run, lost: u64, was_killed: bool) -> Vec<String> {
         let mut complaints = Vec::new();
         run.origin = self.origin.clone();
@@ -262,8 +263,8 @@ impl Plan {
                     run.origin.line.truncate(1);
                 }
                 match update_record(store, &run, was_killed) {
-                    // Then the others are, too, which hold all of it. To look at each takes some
-                    // milliseconds.
+                    // The other records are unchanged, too, since they hold all of it. Comparing
+                    // each takes some milliseconds.
                     Ok(true) if key == self.keys.command => {
                         let others = self.keys.all().into_iter().filter(|other| *other != key);
                         others.for_each(|other| store.was_used(&other));
@@ -292,7 +293,7 @@ impl Plan {
         Some([path.with_file_name(&name), Path::new(SHIPPED_DIRECTORY).join(&name)])
     }
 
-    /// The command was run natively: says what was not done for that.
+    /// Returns complaints for a command that ran natively.
     pub fn complaints_if_native(&self) -> Vec<String> {
         let path = self.record.iter();
         path.map(|path| {
@@ -302,11 +303,11 @@ impl Plan {
     }
 }
 
-/// Fewest accesses of a run that is kept: one with fewer hardly waited.
+/// Fewest accesses of a run that is stored: one with fewer hardly waited.
 const KEPT_ACCESSES_MIN: usize = 8;
 
-/// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done
-/// a part of what it does. True: it is as it was.
+/// Updates the record under the key of `run`. A run that was killed is no evidence of unused
+/// accesses. Returns true if the record stays as it is.
 fn update_record(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::HistoryError> {
     let Ok(Some(known)) = store.load(&run.command) else {
         return store.save(run).map(|()| false);

@@ -1,22 +1,22 @@
-//! History of a session: records this run, and fetches what an earlier one has read.
+//! History of a session: records this run, and prefetches what an earlier run has read.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`history_plan`] | what the user asked for, and what is there |
+//! | [`history_plan`] | plan of recording and replay, from the user's options |
 //! | `session_history` | records what processes report, and checks it against the replayed run |
-//! | `followed_run` | the run that is replayed, and what the logs of processes call its accesses |
+//! | `replayed_run` | the run that is replayed, and the keys of its accesses in hint logs |
 //! | `replay_listener` | wakes the replay, and counts what it does |
 //! | [`replay`] | hands a recorded run to the prefetcher, bounded in how far it is ahead |
-//! | `unchanged_files` | what lies where, and whether it is what it was |
-//! | [`replay_account`] | what came of it |
+//! | `unchanged_files` | file systems without stored files; files that have not changed |
+//! | [`replay_account`] | results, for the statistics |
 //!
-//! With either, agents tell each thing that their process reads, once (`abi::config::tell`), by the
-//! ring that hints take. The dispatchers bring it here, to be recorded and to say where in the
-//! recorded run this one is.
+//! For both, agents report each access of their process once (`abi::agent_config::tell`), through
+//! the ring of hints. The dispatchers pass the reports on to [`History`], which records them and
+//! finds the position in the recorded run.
 //!
-//! Invariant: what is told here makes nothing be read. It goes into a file that names what the user
-//! reads, and when that is replayed that happens with the rights of *that* session. So no
-//! rights are compared here, and what a process told before it ended is kept.
+//! Invariant: a report causes no read. It goes into a file, and when that is replayed, reads have
+//! the rights of *that* session. So no rights are compared here, and reports that a process made
+//! before it ended are kept.
 
 pub mod history_plan;
 pub mod replay;

@@ -1,24 +1,23 @@
 //! Hands a recorded run to the prefetcher, in its order.
 //!
-//! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no
-//! more than [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory
-//! allows ([`runahead_admission::memory_budget`]). It starts before the command has been executed.
-//! What the command has done already is left out. While a program uses what it has mapped it says
-//! nothing of where it is, so that what was used of mappings counts in bytes alone.
+//! A thread of its own goes through the record, ahead of the command's position ([`Follower`]). It
+//! is at most [`WINDOW`] accesses ahead (fewer until the record proves right), and the bytes that
+//! memory allows ([`runahead_admission::memory_budget`]). It starts before the command has been
+//! executed. Accesses that the command has made already are left out. A program does not report
+//! while it uses mapped memory, so used ranges of mappings count in bytes alone.
 //!
-//! A file's data is asked for when its name has arrived, and the attributes that came with it are
-//! those of the record: a file that has changed is read if all of it had been, and it was small;
-//! otherwise it is looked up and no more. Where memory does not tell them (a server has to be asked
-//! again), it is read all the same.
+//! A file's data is requested when its path has been looked up and its attributes are those of the
+//! record. A file that has changed is read if all of it had been read, and it was small; otherwise
+//! it is only looked up. If the attributes are not cached (a server must be asked again), it is
+//! read all the same.
 //!
-//! What is replayed without having been asked for begins with a few *samples* of the record, and
-//! goes on by *steps* that grow. When of one of these hardly anything had to come from storage, nor
-//! a few samples of what follows, nothing more is done until a process waits again: it would gain
-//! nothing.
+//! An automatic replay begins with a few *samples* of the record, and continues by *steps* that
+//! grow. If hardly anything of a step and a few samples of what follows had to come from storage,
+//! the replay pauses until a process waits again: it would gain nothing.
 //!
-//! Invariants: the thread never waits for storage but for the record itself; all that is asked for
-//! is a hint like any other, so that it only reads; when the replay is given up, what waits is
-//! cancelled and nothing more comes.
+//! Invariants: the thread never waits for storage except for the record itself. Every request is a
+//! hint like any other, so that it only reads. When the replay is given up, queued requests are
+//! cancelled and no more are made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,26 +42,27 @@ const WINDOW: usize = 4096;
 /// Accesses that a replay may be ahead at first where the record is of another command line. It
 /// grows by one with each access that is found in the record: programs begin much alike.
 const WINDOW_ON_TRIAL: usize = 64;
-/// Accesses that are tried first: so many from the beginning, and as many from all over the record.
+/// Number of accesses that are tried first: this many from the beginning, and as many spread over
+/// the record.
 const SAMPLES: usize = 16;
-/// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes
-/// some more.)
+/// Most accesses that wait for a worker or for the lookup of their path. The prefetcher queues some
+/// more.
 const WAITING_MAX: usize = 1 << 14;
-/// Interval of polling for a wait. A wait of a process that reports is known sooner.
+/// Interval of polling for a wait while paused. A wait of a process that reports is known sooner.
 const PAUSE_POLL: Duration = Duration::from_secs(1);
 /// Accesses in the first step.
 const STEP_ACCESSES: u64 = 256;
-/// At least one access in this many must come from storage: dozens of names share a block.
+/// Divisor: one access in this many must come from storage, since dozens of names share a block.
 const COLD_SHARE: u64 = 128;
-/// Between two looks while something waits in the prefetcher, and when nothing does.
+/// Intervals of polling: while requests are queued in the prefetcher, and when none are.
 const POLL_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(300), Duration::from_millis(50));
-/// Names of places as log keys; nothing that the prefetcher derives from one is likely to be
-/// another.
+/// First key of the replay's paths; keys that the prefetcher derives from one are unlikely to be
+/// another path's.
 const FIRST_KEY: u64 = 1 << 40;
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Told by the prefetcher.
+/// Sink for completions of the prefetcher.
 struct ReplaySink {
     sender: Sender<Event>,
     places: u64,
@@ -97,22 +97,23 @@ enum PathCheck {
     Not,
     UnderWay,
     Same,
-    /// Another file now, and all of the old one was read.
+    /// The file has changed, and all of the old one was read.
     Whole,
     Other,
 }
 
 /// Step of a replay.
 struct Step {
-    /// Accesses that may be asked for in it; `None`: any number.
+    /// Accesses that may be requested in the step; `None`: any number.
     length: Option<u64>,
     /// Accesses that had been requested when it began, and requests that the prefetcher had made.
     asked: u64,
     requests: u64,
-    /// Time of the latest wait (`Waits::latest`) after which the replay goes on; in place of a
-    /// step.
+    /// Time of the latest wait (`Waits::latest`) when the replay paused, if it has; a later wait
+    /// continues it.
     paused_after: Option<u64>,
-    /// The step is over and was for nothing, and samples of what follows have been asked for.
+    /// True if the step is over and gained nothing, and samples of what follows have been
+    /// requested.
     sampled: bool,
 }
 
@@ -128,7 +129,7 @@ struct Replay {
     run: Arc<Run>,
     client: Client,
     checks: Vec<PathCheck>,
-    /// Accesses that wait for their place to be looked up.
+    /// Accesses that wait for the lookup of their path.
     waiting: HashMap<u32, Vec<usize>>,
     /// Number of these.
     waiting_count: usize,
@@ -138,12 +139,12 @@ struct Replay {
     bytes_of: Vec<u64>,
     /// Bytes of all accesses before each.
     bytes_before: Vec<u64>,
-    /// Accesses before each that the command tells of.
+    /// Number of accesses before each that the command reports.
     told_before: Vec<u32>,
     budget: u64,
 }
 
-/// Starts the thread. Without it nothing is replayed.
+/// Starts the thread. If that fails, nothing is replayed.
 fn start(
     history: Arc<History>,
     prefetcher: Arc<Prefetcher>,
@@ -236,7 +237,7 @@ impl Replay {
             let mut event = match events.recv_timeout(nap) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => {
-                    // What is under way after so long is not worth an entry in every log.
+                    // A request in flight after so long is not worth an entry in every log.
                     if idle {
                         followed.arrived.store(self.next, Relaxed);
                     }
@@ -262,7 +263,7 @@ impl Replay {
         }
     }
 
-    /// Goes on to the next step, if this one is over and was not for nothing.
+    /// Starts the next step, if this one is over and gained something.
     fn take_step(&mut self, followed: &ReplayedRun, prefetcher: &Prefetcher, waits: &Waits) {
         let asked = followed.listener.asked.load(Relaxed);
         if let Some(then) = self.step.paused_after {
@@ -301,8 +302,8 @@ impl Replay {
         calm.is_none() && length.is_none_or(|length| asked - before < length)
     }
 
-    /// Accesses by which it is told whether the record's files are in memory, from number `first`
-    /// on.
+    /// Samples of the accesses from number `first` on, which show whether the record's files are
+    /// cached.
     fn samples(&self, first: usize) -> Vec<usize> {
         let all = self.run.accesses.len().saturating_sub(first);
         let spread = (0..SAMPLES).map(|n| all * (2 * n + 1) / (2 * SAMPLES));
@@ -314,7 +315,7 @@ impl Replay {
         samples
     }
 
-    /// The access behind the last that the window allows while the command is at `place`.
+    /// Number of the access after the window, while the command is at `place`.
     fn end_of_window(&self, is_own: bool, place: usize, matched: u64) -> usize {
         if !is_own {
             return place + WINDOW.min(WINDOW_ON_TRIAL + matched as usize);
@@ -324,7 +325,7 @@ impl Replay {
         self.told_before.partition_point(|&told| told < most)
     }
 
-    /// Asks for all that the window allows.
+    /// Requests all accesses that the window allows.
     fn request_window(&mut self, followed: &ReplayedRun) {
         let (place, matched) = {
             let follower = lock(&followed.follower);
@@ -347,7 +348,7 @@ impl Replay {
         }
     }
 
-    /// Comes to an access.
+    /// Requests an access, or defers it until its path has been looked up.
     fn request_or_defer(&mut self, followed: &ReplayedRun, number: usize) {
         let access = self.run.accesses[number];
         if lock(&followed.follower).is_passed(number) {
@@ -435,7 +436,8 @@ impl Replay {
         }
     }
 
-    /// Too much waits: what depends on it is left to the command.
+    /// Drops the accesses of a path whose lookup was dropped, since the queue is full: they are
+    /// left to the command.
     fn path_refused(&mut self, place: u32) {
         self.checks[place as usize] = PathCheck::Not;
         self.waiting_count -= self.waiting.remove(&place).map_or(0, |waiting| waiting.len());

@@ -1,4 +1,4 @@
-//! What came of the memory of earlier runs.
+//! Results of recording and replay, for the statistics.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct HistoryStats {
     pub recorded: Option<Recorded>,
     /// Replay of an earlier run.
     pub replayed: Option<Replayed>,
-    /// Lines for the user.
+    /// Messages for the user.
     #[serde(skip)]
     pub complaints: Vec<String>,
 }
@@ -36,10 +36,10 @@ pub struct Replayed {
     pub used: u64,
     /// Accesses of the command that were in the record.
     pub matched: u64,
-    /// Files that are no longer what they were; their data was not read.
+    /// Files that have changed; their data was not read.
     pub files_changed: u64,
-    /// The command does other things than the recorded one: after how many of its accesses that was
-    /// found.
+    /// Number of accesses after which the command was found to differ from the recorded one, if it
+    /// was.
     pub given_up_at: Option<u64>,
 }
 

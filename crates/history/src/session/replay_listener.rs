@@ -12,13 +12,13 @@ const WAKE_AFTER: (u64, usize) = (16, 64);
 
 /// Reason for which the replay is woken.
 pub(super) enum Event {
-    /// The command has come forward.
+    /// The position of the command has advanced.
     Moved,
-    /// A place has been looked up.
+    /// A path has been looked up.
     LookedUp(u32),
-    /// It was not to be.
+    /// The lookup of a path was dropped.
     Refused(u32),
-    /// It is over.
+    /// The replay must end.
     GiveUp,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct ReplayListener {
     pub(super) receiver: Mutex<Option<Receiver<Event>>>,
     /// Accesses that were asked for.
     pub(super) asked: AtomicU64,
-    /// Files that are other ones now.
+    /// Files that have changed.
     pub(super) changed: AtomicU64,
 }
 
@@ -45,8 +45,8 @@ impl ReplayListener {
     }
 }
 
-/// True if the replay must learn that the command, which was at that place, is where `follower`
-/// says.
+/// True if the position of `follower` has advanced so far from `(place, matched)` that the replay
+/// must be woken.
 pub(super) fn must_wake((place, matched): (usize, u64), follower: &Follower) -> bool {
     follower.place() / WAKE_AFTER.1 != place / WAKE_AFTER.1
         || follower.matched() / WAKE_AFTER.0 != matched / WAKE_AFTER.0

@@ -11,12 +11,12 @@ use super::replay_listener::ReplayListener;
 /// A run that is replayed.
 pub(super) struct ReplayedRun {
     pub(super) run: Arc<Run>,
-    /// It was recorded of this very command.
+    /// True if it was recorded of this very command line.
     pub(super) is_own: bool,
     pub(super) follower: Mutex<Follower>,
-    /// Accesses that the replay has come to.
+    /// Number of accesses that the replay has come to.
     pub(super) requested: AtomicUsize,
-    /// Number of these, from the first on, that arrived long ago.
+    /// Number of these, from the first on, that have arrived long ago.
     pub(super) arrived: AtomicUsize,
     pub(super) listener: ReplayListener,
 }
@@ -30,7 +30,7 @@ impl ReplayedRun {
             AccessKind::Lookup | AccessKind::LookupNoFollow => each(object.into()),
             AccessKind::List => each(object.listing().into()),
             AccessKind::Link => each(object.link().into()),
-            // As the agent has it (`targets/exec.rs`).
+            // Same key as in the agent (`targets/exec.rs`).
             AccessKind::Execute => each(object.chunk(ChunkIndex(u64::MAX)).into()),
             AccessKind::Data { offset, length } | AccessKind::Touched { offset, length } => {
                 object.pieces(offset, length).for_each(each);
@@ -38,8 +38,8 @@ impl ReplayedRun {
         }
     }
 
-    /// Enters it into the log of a process, as something that need not be foreseen any more: a
-    /// stall there is no reason to make a shadow.
+    /// Enters the access into the hint log of a process, as one that need not be foreseen: a stall
+    /// at it is no reason to make a shadow.
     pub(super) fn expect(&self, number: usize, log: &HintLog) {
         self.for_each_key(number, |piece| log.done_by_target(piece));
     }

@@ -20,9 +20,9 @@ use super::replay_listener::{Event, ReplayListener, must_wake};
 use super::replayed_run::ReplayedRun;
 use super::unchanged_files::SessionFilesystems;
 
-/// Longest time for the last reports of processes to arrive when the session ends.
+/// Longest wait for the last reports of processes when the session ends.
 const LAST_REPORTS_TIMEOUT: Duration = Duration::from_millis(500);
-/// Bytes of one access that are examined: no call reads more at once.
+/// Most bytes of one access that are examined: no call reads more at once.
 const REPORT_MAX: u64 = 4 << 30;
 
 /// History of a session: the recording of its run, and the replay of an earlier one.
@@ -30,19 +30,19 @@ pub struct History {
     pub(super) plan: Arc<Plan>,
     places: SessionFilesystems,
     pub(super) recorder: Option<Mutex<Recorder>>,
-    /// Set when it has been read, or never.
+    /// Run that is replayed; set when it has been read, if ever.
     pub(super) followed: OnceLock<ReplayedRun>,
     reporters: Mutex<Reporters>,
     left: Condvar,
 }
 
-/// The processes that have joined and may still tell something.
+/// Processes that have joined and may still report.
 #[derive(Default)]
 struct Reporters {
     processes: Vec<Arc<Mapping>>,
     /// Accesses that ended processes could not report.
     unreported: u64,
-    /// There was one.
+    /// True if a process has ever joined.
     had_any: bool,
 }
 
@@ -77,7 +77,7 @@ impl History {
         self.plan.report_level()
     }
 
-    /// Every program is to be followed, however brief.
+    /// True if every program must be followed, however brief.
     pub fn follows_all(&self) -> bool {
         self.plan.report_level() != tell::WHILE_SLOW
     }
@@ -87,7 +87,7 @@ impl History {
         self.plan.may_replay()
     }
 
-    /// Reads what is to be replayed; false if there is nothing.
+    /// Reads the record to replay. Returns false if there is none.
     pub(super) fn load_record(&self) -> bool {
         let Some(PlannedReplay { run, is_own }) = self.plan.replay_record() else {
             return false;
@@ -103,18 +103,18 @@ impl History {
         true
     }
 
-    /// No process will tell anything: what is replayed could not be checked.
+    /// Ends the replay, since no process will report: the replay could not be checked.
     pub fn no_reports(&self) {
         if let Some(replayed_run) = self.followed.get() {
             replayed_run.listener.send(Event::GiveUp);
         }
     }
 
-    /// A process has joined. It tells until the result is dropped.
+    /// Adds a process that has joined. It may report until the guard is dropped.
     pub fn process_joined(self: &Arc<Self>, shared: Arc<Mapping>) -> ReporterGuard {
         let mut present = lock(&self.reporters);
         if let Some(followed) = self.followed.get() {
-            // It may be the first that has waited.
+            // This may be the first process that has waited.
             followed.listener.send(Event::Moved);
             let follower = lock(&followed.follower);
             let first = follower.place().max(followed.arrived.load(Relaxed));
@@ -128,7 +128,7 @@ impl History {
         ReporterGuard { history: self.clone(), shared }
     }
 
-    /// A range was mapped, or used where it is.
+    /// Records a range that was mapped, or used of a mapping.
     fn note_mapping(&self, record: &Record<'_>) {
         let Some(recorder) = &self.recorder else { return };
         let (mut recorder, header) = (lock(recorder), &record.header);
@@ -160,7 +160,7 @@ impl History {
         }
     }
 
-    /// A program has been started.
+    /// Counts a program that was started.
     pub fn program_started(&self) {
         if let Some(recorder) = &self.recorder {
             lock(recorder).add_program();
@@ -175,13 +175,13 @@ impl History {
         }
     }
 
-    /// Has the programs know that an access is on its way.
+    /// Marks an access as expected in the hint logs of all processes.
     pub(super) fn expect_everywhere(&self, followed: &ReplayedRun, number: usize) {
         let present = lock(&self.reporters);
         present.processes.iter().for_each(|shared| followed.expect(number, &shared.log));
     }
 
-    /// Has them forget it: it was given up.
+    /// Removes an access that was given up from the hint logs of all processes.
     pub(super) fn forget_everywhere(&self, followed: &ReplayedRun, number: usize) {
         let present = lock(&self.reporters);
         for shared in &present.processes {
@@ -189,7 +189,7 @@ impl History {
         }
     }
 
-    /// Writes what is to be kept, once the command has ended and no process can report any more.
+    /// Writes the record, once the command has ended and no process can report any more.
     /// `measured`: each device, and true if it serves one request at a time.
     pub fn finish(&self, ended: &Ended, measured: &[((u32, u32), bool)]) -> HistoryStats {
         self.plan.note_measured(measured);
@@ -223,7 +223,8 @@ impl History {
         stats
     }
 
-    /// Waits for what processes told last; how much they could not tell.
+    /// Waits for the last reports of processes. Returns the number of accesses that they could not
+    /// report.
     fn wait_for_last_reports(&self) -> u64 {
         let until = Instant::now() + LAST_REPORTS_TIMEOUT;
         let mut present = lock(&self.reporters);
@@ -267,7 +268,7 @@ impl session_admission::Listener for History {
     }
 }
 
-/// The ranges of a mapping that a record tells of.
+/// Ranges of a mapping that a record reports.
 fn mapped_ranges(header: &Header) -> impl Iterator<Item = (u64, u64)> + use<> {
     let (offset, length) = (header.offset, header.length.min(RANGE_MAX));
     let (whole, mut mask) = match header.flags & PARTLY {
@@ -291,7 +292,7 @@ fn unreported_by(shared: &Mapping) -> u64 {
     shared.control.untold.load(Relaxed)
 }
 
-/// Guard of a process between [`History::enter`] and its end.
+/// Guard of a process between [`History::process_joined`] and its end.
 pub struct ReporterGuard {
     history: Arc<History>,
     shared: Arc<Mapping>,

@@ -1,4 +1,4 @@
-//! What is told is recorded; what is replayed is known to the processes until it is given up.
+//! Tests: reports are recorded, and processes expect what is replayed until it is given up.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn only_reported_accesses_are_recorded() {
     assert!(!hear(0, b"/etc/hint", (0, 1)), "a hint is for the prefetcher");
     assert!(hear(RECORDED, b"/etc/long", (4096, 20 << 20)));
     assert!(hear(RECORDED, b"/proc/self/maps", (0, 100)));
-    // Nothing that a process can write keeps us long.
+    // No report can keep the supervisor busy for long.
     assert!(hear(RECORDED, b"/etc/nonsense", (1 << 62, i64::MAX as u64 - (1 << 62))));
     assert!(hear(RECORDED, b"/etc/empty", (5, 0)));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
@@ -72,7 +72,7 @@ fn touched_blocks_of_a_mapping_are_recorded() {
     hear(TOUCHED | PARTLY, 0, (2 << 20, 1 << 20));
     hear(TOUCHED | PARTLY, u64::MAX, (3 << 20, 1 << 20));
     hear(TOUCHED, 0, (8 << 20, 8 << 20));
-    // Nothing that a process can write does harm.
+    // No report can do harm.
     hear(TOUCHED | PARTLY, u64::MAX, (i64::MAX as u64 - 5, 5));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
     let run = recorder.finish([0; 16], |_| crate::PathState::Unknown);
@@ -93,7 +93,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Files with a look and a read each, the last of which is not what it was.
+/// Makes a run of files with a lookup and a read each; the last file has changed.
 fn run_over(dir: &Path, files: u32) -> Run {
     let mut run = Run::default();
     for place in 0..files {
@@ -130,7 +130,7 @@ fn replayed_accesses_are_expected_by_all_processes_until_given_up() {
     wait_until("it is read", || history.followed.get().is_some());
     let followed = history.followed.get().expect("it replays");
     let asked = || followed.listener.asked.load(Relaxed);
-    // All but the data of the one that has changed.
+    // All but the data of the file that has changed.
     wait_until("all is asked for", || asked() == u64::from(2 * FILES - 1));
     wait_until("it is noticed", || followed.listener.changed.load(Relaxed) == 1);
     let data = |key: &Identity| key.first_piece(0, 4);
@@ -140,7 +140,7 @@ fn replayed_accesses_are_expected_by_all_processes_until_given_up() {
     assert!(others.iter().all(|key| known(data(key))));
     assert!(!known(data(last)));
 
-    // What the command does is in the record, and then no longer.
+    // The command's accesses are in the record at first, and then no longer.
     for place in &run.paths[..8] {
         assert!(history.hear(&record(HintKind::Lookup, RECORDED, &place.path, (0, 0))));
     }

@@ -14,8 +14,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use runahead_admission::mount_table::Mounts;
 
-/// Longest time for examining files when the command has ended: they were just used, and are
-/// cached.
+/// Longest time for examining files when the command has ended: they were just used, so their
+/// attributes are cached.
 const EXAMINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The file systems of a session.
@@ -62,8 +62,8 @@ impl SessionFilesystems {
             .is_some_and(|(_, unstored)| *unstored)
     }
 
-    /// Looks at paths when the command has ended. What was changed since it started is told from
-    /// what it found.
+    /// Returns a function that examines a path once the command has ended, and tells files changed
+    /// since its start from others.
     pub(super) fn found_after(&self) -> impl FnMut(&[u8]) -> PathState {
         let until = Instant::now() + EXAMINE_TIMEOUT;
         let mut late = false;
@@ -118,12 +118,12 @@ pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     })
 }
 
-/// Memory says that there is no such file. (What it does not say may be either.)
+/// True if the cache knows that there is no such file; false if it does not know.
 pub(super) fn is_known_absent(path: &Path) -> bool {
     open_cached(path.as_os_str().as_bytes()).is_err_and(|errno| errno == Errno::NOENT)
 }
 
-/// A place of `path`, if the way there is in memory.
+/// Opens `path` (`O_PATH`) if all of it is in the directory entry cache.
 fn open_cached(path: &[u8]) -> Result<OwnedFd, Errno> {
     openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED)
 }

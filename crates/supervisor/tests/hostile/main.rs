@@ -1,7 +1,7 @@
-//! A target that means harm: it writes whatever it likes to the memory that it shares with us.
+//! Hostile targets: they write arbitrary bytes to the memory that they share with the supervisor.
 //!
-//! The supervisor neither ends nor hangs nor grows without bound, and reads for a process only what
-//! that process may read itself.
+//! The supervisor must not exit, hang or grow without bound. For a process it reads only files that
+//! the process may read itself.
 
 mod memory;
 mod random;
@@ -11,7 +11,7 @@ mod target;
 
 use std::time::{Duration, Instant};
 
-/// Waits until it is `done`; false if that does not come.
+/// Waits until `done` returns true; false after 10 seconds.
 fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + Duration::from_secs(10);
     while !done() && Instant::now() < until {
@@ -20,7 +20,7 @@ fn eventually(mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
-/// RUNAHEAD_FULL is set: everything at length.
+/// True if RUNAHEAD_FULL is set: tests take long.
 fn is_full() -> bool {
     std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
 }
@@ -31,7 +31,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).expect("a number") * 4096
 }
 
-/// Nonsense has not filled the memory of this process, which had so much `before`.
+/// Asserts that this process, which had `before` bytes resident, did not grow by 256 MiB.
 #[track_caller]
 fn assert_bounded(before: u64) {
     let grown = resident().saturating_sub(before);

@@ -1,4 +1,4 @@
-//! Nonsense in the memory that a target shares with the supervisor.
+//! Arbitrary bytes in the memory that a target shares with the supervisor.
 
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,8 @@ fn nonsense_in_shared_memory_is_survived() {
     let before = resident();
     for round in 0..rounds {
         let shared = seen.shared();
-        // Control words, statuses and heads of rings lie here; other places are hit now and then.
+        // Control words, statuses and heads of rings lie in `first`; other bytes are written now
+        // and then.
         for _ in 0..random.next() % 64 {
             let first = size_of_val(&shared.control) + size_of_val(&shared.runs) + 128;
             let within = if random.next().is_multiple_of(4) { size_of::<Shared>() } else { first };
@@ -38,7 +39,7 @@ fn nonsense_in_shared_memory_is_survived() {
                 seen.file.write_all_at(&random.word().to_le_bytes(), at as u64).expect("ours");
             }
         }
-        // Records that are nearly right.
+        // Records that are nearly valid.
         for _ in 0..random.next() % 8 {
             let mut header = Header {
                 kind: 1 + random.next() as u32 % 5,
@@ -64,7 +65,7 @@ fn nonsense_in_shared_memory_is_survived() {
             }
             shared.ring(random.next() as u32).push(&[header.as_bytes(), &name]);
         }
-        // A run that seems to have ended leads furthest.
+        // A run that seems to have ended reaches the most code.
         if random.next().is_multiple_of(2) {
             let control = &shared.control;
             let run = control.run_request.load(Relaxed);
@@ -83,8 +84,7 @@ fn nonsense_in_shared_memory_is_survived() {
     let submitted = target.submitted();
     eprintln!("{rounds} rounds, {submitted} records came through");
     assert!(submitted > rounds / 16, "nothing was tried: {submitted} records came through");
-    // It still serves, whatever is left there. What it was told to give up it does not take up
-    // again.
+    // The supervisor still serves the process. It does not resume what it gave up.
     let shared = seen.shared();
     let alive = || {
         shared.control.sleeping.store(1, SeqCst);
@@ -94,14 +94,14 @@ fn nonsense_in_shared_memory_is_survived() {
     };
     assert!(alive(), "the dispatcher does not take records any more");
     assert_bounded(before);
-    // And others.
+    // Other processes are served as well.
     let other = Target::new(&["true"]);
     let fresh = other.join().expect("a new one may join");
     fresh.hint(path, 0);
     assert!(eventually(|| other.submitted() > 0), "a new process is not served");
 }
 
-/// A file of ours that the target makes shorter must not end us.
+/// The target cannot truncate the shared file, which would kill the supervisor by SIGBUS.
 #[test]
 fn the_shared_file_keeps_its_length() {
     let target = Target::new(&["true"]);

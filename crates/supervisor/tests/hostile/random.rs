@@ -1,4 +1,4 @@
-//! Numbers that a failure can be repeated with.
+//! Random numbers from a printed seed, so that a failure can be repeated.
 
 /// splitmix64
 pub struct Random(u64);

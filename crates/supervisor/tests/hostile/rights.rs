@@ -17,7 +17,7 @@ fn is_root() -> bool {
     root
 }
 
-/// Ways to have fewer rights, or other names.
+/// Commands that run `sleep` with fewer rights, or in another namespace.
 const LESS: [&[&str]; 6] = [
     &["setpriv", "--reuid=65534", "--clear-groups", "sleep", "60"],
     &["setpriv", "--regid=65534", "--clear-groups", "sleep", "60"],
@@ -27,7 +27,7 @@ const LESS: [&[&str]; 6] = [
     &["unshare", "--user", "sleep", "60"],
 ];
 
-/// The process has become what it was to become.
+/// True if the process executes `sleep`.
 fn is_asleep(pid: Pid) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim() == "sleep"
@@ -43,7 +43,7 @@ fn files_that_a_process_may_not_read_are_not_read_for_it() {
     std::fs::write(&secret, "for root").expect("ours");
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("ours");
     let path = secret.to_str().expect("plain");
-    // As long as it has our rights, what it names is read: the test can see that.
+    // A process with the supervisor's rights has its hints followed: the test can detect a read.
     let mut same = Target::new(&["sleep", "60"]);
     let seen = same.join().expect("it has our rights");
     same.go_on();
@@ -66,7 +66,7 @@ fn files_that_a_process_may_not_read_are_not_read_for_it() {
             "{less:?}: nobody says so"
         );
         assert_eq!(target.submitted(), 0, "read for {less:?}");
-        // For good; nor may it join as it is now.
+        // The refusal is permanent, and the process may not join either.
         seen.hint(path, 1);
         assert!(eventually(|| seen.shared().rings[2].is_empty()));
         assert_eq!(target.submitted(), 0, "read for {less:?}");

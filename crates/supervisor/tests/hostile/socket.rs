@@ -1,4 +1,4 @@
-//! Nonsense at the control socket.
+//! Arbitrary bytes at the control socket.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ use crate::random::Random;
 use crate::target::Target;
 use crate::{assert_bounded, eventually, is_full, resident};
 
-/// A control socket, and how to get there.
+/// An open control socket, its address and token.
 struct Open {
     address: [u8; SOCKET_BYTES],
     token: [u8; TOKEN_BYTES],
@@ -99,8 +99,7 @@ fn only_regular_files_are_opened() {
     assert_eq!(open.of_exec(Some(&place(&named("script")))), b"s/bin/sh");
 }
 
-/// Whatever is sent to the control socket, and however little is waited for, who asks next is
-/// answered.
+/// After any bytes, and clients that do not wait for answers, the next client is answered.
 #[test]
 fn nonsense_at_the_control_socket_is_survived() {
     let mut random = Random::new();
@@ -110,7 +109,7 @@ fn nonsense_at_the_control_socket_is_survived() {
     let before = resident();
     let mut kept = Vec::new();
     for _ in 0..if is_full() { 20_000 } else { 400 } {
-        // Too many wait: they would be refused, too.
+        // A full backlog refuses the client.
         let Ok(socket) = connect() else { continue };
         let mut bytes = vec![0; random.next() as usize % 64];
         bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
@@ -123,7 +122,7 @@ fn nonsense_at_the_control_socket_is_survived() {
             }
         }
         let _ = send(&socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        // Some stay and say nothing.
+        // Some clients stay connected and send nothing more.
         if random.next().is_multiple_of(16) && kept.len() < 40 {
             kept.push(socket);
         }

@@ -1,4 +1,4 @@
-//! A target whose part the test plays.
+//! Target process whose agent is played by the test.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::Pid;
 
-/// A process that stands for the target: its memory is written by this test.
+/// Process in place of a target; the test writes its shared memory.
 pub struct Target {
     child: Child,
     pub joined: Arc<JoinedProcesses>,
@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Waits for a line, and then executes `then`.
+    /// Starts a process that waits for a line, and then executes `then`.
     pub fn new(then: &[&str]) -> Self {
         let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
         let file = shared_memory::agent_file().expect("memory for a file");
@@ -95,7 +95,7 @@ impl Drop for Target {
     }
 }
 
-/// The shared memory as the target has it.
+/// The target's mapping of the shared memory.
 pub struct Seen {
     pub file: File,
     at: *mut Shared,
