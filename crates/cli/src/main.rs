@@ -111,12 +111,14 @@ fn run_command(run: &options::Run) -> i32 {
         Err(SessionError::Launch(LaunchError::Process(errno))) if !run.require => {
             exec_instead(run, &command, format!("no process can be started beside it ({errno})"))
         }
-        Err(SessionError::Alone(why)) if !run.require => exec_instead(run, &command, why),
+        Err(SessionError::TooFewProcesses(limit)) if !run.require => {
+            exec_instead(run, &command, limit.to_string())
+        }
         Err(error) => {
             say!("{error}");
             match error {
                 SessionError::Launch(error) => launch_status(&error),
-                SessionError::Alone(_) => RUNAHEAD_FAILED,
+                SessionError::TooFewProcesses(_) => RUNAHEAD_FAILED,
             }
         }
     }

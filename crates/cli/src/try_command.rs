@@ -289,7 +289,7 @@ fn execute(
             say!("{error}");
             Err(match error {
                 SessionError::Launch(error) => launch_status(&error),
-                SessionError::Alone(_) => RUNAHEAD_FAILED,
+                SessionError::TooFewProcesses(_) => RUNAHEAD_FAILED,
             })
         }
     }

@@ -25,7 +25,9 @@ impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Self {
         match error {
             TraceError::Gone(status) => Failure::Ended(status),
-            other => Failure::Native(NotInjected::Trace(other.to_string())),
+            TraceError::Refused { what, errno } => {
+                Failure::Native(NotInjected::Trace { what, errno })
+            }
         }
     }
 }

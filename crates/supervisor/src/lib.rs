@@ -10,6 +10,7 @@
 //! | `session_services` | starts and stops the control socket, the I/O process and the threads |
 //! | [`session_stats`] | statistics of a session |
 //! | [`io_process`] | the process that does everything that may wait for storage |
+//! | `agent_unavailable` | reasons for which no agent can be prepared |
 //! | `command_exit` | waits for the command's end |
 //! | [`signal_blocking`] | blocks the supervisor's own signals while a command runs |
 //! | `signal_forwarding` | forwards signals to the command |
@@ -26,6 +27,7 @@
 //! | [`rlimits`] | resource limits that are too low for the agent |
 //! | `swap_devices` | devices that the machine swaps to |
 
+mod agent_unavailable;
 mod command_exit;
 pub mod control_socket;
 mod descriptor_store;

@@ -13,32 +13,57 @@ const ADDRESS_SPACE: u64 = 1 << 30;
 /// hundred processes and threads.
 const PROCESSES: u64 = 1 << 10;
 
+/// Limit that is too low for the agent or for a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LimitTooLow {
+    /// RLIMIT_AS of the process.
+    #[error("its address space is limited to {} MiB, of which the agent would take a part", bytes >> 20)]
+    AddressSpace {
+        /// Limit in bytes.
+        bytes: u64,
+    },
+    /// RLIMIT_DATA of the process.
+    #[error("its data segment is limited to {} MiB, of which the agent would take a part", bytes >> 20)]
+    DataSegment {
+        /// Limit in bytes.
+        bytes: u64,
+    },
+    /// RLIMIT_NPROC of the user.
+    #[error("its user is limited to {processes} processes, of which shadows would take a part")]
+    UserProcesses {
+        /// Limit of processes and threads.
+        processes: u64,
+    },
+    /// `pids.max` of the control group.
+    #[error(
+        "its control group has room for {free} more processes and threads, of which shadows would take a part"
+    )]
+    ControlGroup {
+        /// Number of processes and threads that may still be started.
+        free: u64,
+    },
+}
+
 /// Returns the limit for which `process` (`None`: this one) must run without the agent.
-pub fn reason_to_run_natively(process: Option<Pid>) -> Option<String> {
+pub fn reason_to_run_natively(process: Option<Pid>) -> Option<LimitTooLow> {
     let pid = Pid::as_raw(process);
     let below = |resource, enough| limit(pid, resource).filter(|&soft| soft < enough);
-    let mebibytes = |what: &str, bytes: u64| {
-        format!(
-            "its {what} is limited to {} MiB, of which the agent would take a part",
-            bytes >> 20
-        )
-    };
     if let Some(bytes) = below(libc::RLIMIT_AS, ADDRESS_SPACE) {
-        return Some(mebibytes("address space", bytes));
+        return Some(LimitTooLow::AddressSpace { bytes });
     }
     // The kernel does not enforce 0: no program could start.
     if let Some(bytes) = below(libc::RLIMIT_DATA, ADDRESS_SPACE).filter(|&bytes| bytes > 0) {
-        return Some(mebibytes("data segment", bytes));
+        return Some(LimitTooLow::DataSegment { bytes });
     }
     reason_no_session(process)
 }
 
 /// Returns the limit of processes for which `process` (`None`: this one) can have no session. Even
 /// the supervisor may be one process too many then.
-pub fn reason_no_session(process: Option<Pid>) -> Option<String> {
+pub fn reason_no_session(process: Option<Pid>) -> Option<LimitTooLow> {
     let pid = Pid::as_raw(process);
-    let number = process_limit(pid).filter(|&soft| soft < PROCESSES)?;
-    Some(format!("its user is limited to {number} processes, of which shadows would take a part"))
+    let processes = process_limit(pid).filter(|&soft| soft < PROCESSES)?;
+    Some(LimitTooLow::UserProcesses { processes })
 }
 
 /// Limit of processes and threads of the user of `pid`; 0 is this process.

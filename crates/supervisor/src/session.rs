@@ -11,7 +11,9 @@ use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
 
+use crate::agent_unavailable::AgentUnavailable;
 use crate::command_exit;
+use crate::rlimits::LimitTooLow;
 use crate::session_options::{KeptDescriptors, Options};
 use crate::session_services::{PreparedSession, SessionResults, SessionServices};
 use crate::session_stats::Speculations;
@@ -27,9 +29,9 @@ pub enum SessionError {
     /// The command did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The command needs the place of this process, since a limit leaves too few processes.
+    /// A limit leaves too few processes for a session: the command needs the place of this one.
     #[error("not run beside this process: {0}")]
-    Alone(String),
+    TooFewProcesses(LimitTooLow),
 }
 
 /// Runs `command` to its end.
@@ -54,8 +56,9 @@ fn run_with_signals_blocked(
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    if let Some(why) = rlimits::reason_no_session(None).or_else(task_limits::reason_no_session) {
-        return Err(SessionError::Alone(why));
+    let limit = rlimits::reason_no_session(None).or_else(task_limits::reason_no_session);
+    if let Some(limit) = limit {
+        return Err(SessionError::TooFewProcesses(limit));
     }
     let history = options.history.clone().map(History::new);
     let replayed = history.clone().filter(|history| history.may_replay());
@@ -65,7 +68,7 @@ fn run_with_signals_blocked(
     let degraded = Arc::new(Reasons::default());
     let confined = options.isolation.as_ref();
     let inside = confined.is_some_and(|held| held.confinement.is_nested());
-    let file = agent_file();
+    let file = agent_file().map_err(NotInjected::from);
     let started = Instant::now();
     let mut prepared = None;
     let mask = signal_blocking::inherited_mask();
@@ -80,7 +83,7 @@ fn run_with_signals_blocked(
         let layout = ready.layout;
         // The command has been forked, and executes meanwhile.
         if let Some(history) = replayed {
-            let io_process = ready.io_process().map_err(no_io_process)?;
+            let io_process = ready.io_process().map_err(AgentUnavailable::IoProcess)?;
             let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
             io_process.post(move || history.start(&prefetcher, &waits, signal_blocking::block_all));
         }
@@ -162,22 +165,13 @@ fn run_with_signals_blocked(
     Ok((ended, Stats { history, speculations, ..stats }))
 }
 
-fn no_io_process(errno: rustix::io::Errno) -> NotInjected {
-    let what = format!("no process can be had beside it to read ahead in ({errno})");
-    NotInjected::Unavailable(what)
-}
-
 /// Makes the agent's file, or returns the reason that there is none.
-fn agent_file() -> Result<OwnedFd, NotInjected> {
+fn agent_file() -> Result<OwnedFd, AgentUnavailable> {
     if try_sandbox::enclosing_try().is_some() {
-        let why = "it is a command of a try, whose agent is in it";
-        return Err(NotInjected::Unavailable(why.to_owned()));
+        return Err(AgentUnavailable::InsideTry);
     }
-    if let Some(why) = rlimits::reason_to_run_natively(None) {
-        return Err(NotInjected::Unavailable(why));
+    if let Some(limit) = rlimits::reason_to_run_natively(None) {
+        return Err(AgentUnavailable::Limit(limit));
     }
-    shared_memory::agent_file().map_err(|errno| {
-        let what = format!("memory to share with programs cannot be had ({errno})");
-        NotInjected::Unavailable(what)
-    })
+    shared_memory::agent_file().map_err(AgentUnavailable::SharedMemory)
 }

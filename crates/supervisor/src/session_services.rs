@@ -17,11 +17,12 @@ use runahead_admission::session_totals::Ledger;
 use runahead_admission::single_spindle::SingleSpindle;
 use runahead_admission::slow_devices::Waits;
 use runahead_admission::{Common as Admission, Without, memory_budget};
-use runahead_inject::{AgentFile, Layout, NotInjected};
+use runahead_inject::{AgentFile, Layout};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 use runahead_speculation::Counts;
 use rustix::io::Errno;
 
+use crate::agent_unavailable::AgentUnavailable;
 use crate::control_socket::{self, ControlSocket};
 use crate::follow_policy::FollowPolicy;
 use crate::inherited_descriptors::beyond_standard;
@@ -59,15 +60,11 @@ impl PreparedSession {
         clock: &Clock,
         faults: &Faults,
         (tell, speculates, overlay): (u64, bool, Overlay),
-    ) -> Result<Self, NotInjected> {
-        let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
+    ) -> Result<Self, AgentUnavailable> {
         let address = control_socket::new_address();
         let opened = control_socket::open_listener(&address).and_then(beyond_standard);
-        let listener = opened.map_err(|e| {
-            unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
-        })?;
-        let token = control_socket::new_token()
-            .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
+        let listener = opened.map_err(AgentUnavailable::ControlSocket)?;
+        let token = control_socket::new_token().map_err(AgentUnavailable::Token)?;
         raise_descriptor_limit();
         let mounts = Mounts::now();
         let has_servers = mounts.have_servers();
@@ -110,13 +107,12 @@ impl PreparedSession {
             swaps: swap_devices::any_worth_prefetching().into(),
             overlay,
         };
-        shadow_sandbox::fill_config(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
+        shadow_sandbox::fill_config(&mut config, faults.landlock)?;
         config.ticks_per_us = clock.ticks_per_us();
         let contents = AgentFile::new(config);
         let layout = contents.layout;
-        let front = shared_memory::fill(file, &contents.front, contents.image).map_err(|e| {
-            unavailable(&format!("memory to share with programs cannot be filled ({e})"))
-        })?;
+        let front = shared_memory::fill(file, &contents.front, contents.image)
+            .map_err(AgentUnavailable::FileContents)?;
         let waits = Waits::new(front, config.ticks_per_us);
         if faults.keep_shadows {
             waits.expect();

@@ -13,6 +13,7 @@ use runahead_admission::memory_budget;
 use runahead_admission::session_admission::Room;
 use runahead_prefetch::Prefetcher;
 
+use crate::rlimits::LimitTooLow;
 use crate::{io_process, rlimits};
 
 /// Divisor: a session takes at most this part of the free tasks.
@@ -118,12 +119,10 @@ impl Room for TaskLimits {
 }
 
 /// Returns the limit for which the command must run in place of this process, not beside it.
-pub(crate) fn reason_no_session() -> Option<String> {
+pub(crate) fn reason_no_session() -> Option<LimitTooLow> {
     let free = tasks_left("self")?;
     let now = TaskUsage { free, threads: 1, shadowed: 0 };
-    (now.allowed() < TASKS_MIN).then(|| {
-        format!("its control group has room for {free} more processes and threads, of which shadows would take a part")
-    })
+    (now.allowed() < TASKS_MIN).then_some(LimitTooLow::ControlGroup { free })
 }
 
 /// Number of processes and threads that `process` could still start; `None`: no limit.
