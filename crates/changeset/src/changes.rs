@@ -237,7 +237,7 @@ impl Changes {
                 path: path.to_owned(),
                 kind: ChangeKind::Attributes,
                 file_type: FileType::Directory,
-                conflict: (!same).then(|| "another process has changed its permissions".to_owned()),
+                conflict: (!same).then(|| "its permissions have changed".to_owned()),
                 in_new_directory: false,
                 replaces_other_type: false,
             });
@@ -273,7 +273,7 @@ impl Changes {
             let Some(current) = current_metadata(entry.path())? else { continue };
             let conflict = match origins.of(entry.path()) {
                 Some(origin) => describe_conflict(Some(origin), Some(&current)),
-                None => Some("another process has created it".to_owned()),
+                None => Some("it was made meanwhile".to_owned()),
             };
             let change = Change {
                 path: entry.path().to_owned(),
@@ -337,9 +337,9 @@ fn describe_conflict(origin: Option<&Origin>, current: Option<&Metadata>) -> Opt
         return None;
     }
     let text = match (*origin == Origin::ABSENT, current) {
-        (true, _) => "another process has created it",
-        (false, None) => "another process has removed it",
-        (false, Some(_)) => "another process has changed it",
+        (true, _) => "it was made meanwhile",
+        (false, None) => "it was removed meanwhile",
+        (false, Some(_)) => "it was changed meanwhile",
     };
     Some(text.to_owned())
 }

@@ -313,7 +313,7 @@ fn summarize_changes(changes: &Changes) -> String {
 }
 
 fn report_conflicts(id: &str, conflicts: &[Change]) {
-    say!("nothing was committed: another process has changed meanwhile");
+    say!("nothing was committed: these names were changed meanwhile");
     for change in conflicts {
         say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
     }
