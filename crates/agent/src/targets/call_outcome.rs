@@ -5,7 +5,7 @@ use runahead_abi::{HintKind, Piece};
 use crate::hint_sender::Hint;
 use crate::sys::Fd;
 
-/// How the policy has handled a call.
+/// Decision of the policy on a call.
 pub(super) enum Outcome {
     /// The caller makes the call as it stands.
     Native,

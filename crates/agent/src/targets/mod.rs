@@ -169,7 +169,7 @@ const OTHER_INTEREST: &[u64] = &[
     nr::LANDLOCK_RESTRICT_SELF,
 ];
 
-/// All calls that the policy of a target always sees.
+/// Calls that the policy of a target sees each time.
 const INTEREST: &[u64] = &{
     let (mut all, mut n) = ([0; CREDENTIAL_CALLS.len() + OTHER_INTEREST.len()], 0);
     while n < all.len() {

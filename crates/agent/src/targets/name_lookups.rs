@@ -365,11 +365,11 @@ fn is_dcache_miss(name: &PathArgument<'_>, follow: bool) -> bool {
 
 /// Location of the answer for a name that is not in the dentry cache.
 pub(super) enum NameLocation {
-    /// In memory, certainly.
+    /// The answer is certainly in memory.
     Memory,
-    /// On a device where no process has waited of late: in memory, most likely.
+    /// The answer is on a device where no process has waited lately, and most likely in memory.
     Fast,
-    /// On a device where a lookup is expected to wait.
+    /// The answer is on a device where a lookup is expected to wait.
     Slow,
 }
 
