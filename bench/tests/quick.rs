@@ -124,8 +124,7 @@ fn data_of_their_own() {
         ("go-build", "/usr/lib/go/bin/go", "golang-go"),
     ];
     for (row, file, package) in rows {
-        if !Path::new(file).exists() {
-            println!("skipped: {row}: {package} not installed");
+        if !is_installed(row, file, package) {
             continue;
         }
         let report = check(row);
@@ -134,6 +133,15 @@ fn data_of_their_own() {
         // What it works on is on the storage, and was cold.
         assert!(plain.expect("a plain run")["requests"].as_u64() > Some(10), "{report}");
     }
+}
+
+/// True if `file` of `package` is there, which `row` needs; else says that the row is skipped.
+fn is_installed(row: &str, file: &str, package: &str) -> bool {
+    let there = Path::new(file).exists();
+    if !there {
+        println!("skipped: {row}: {package} not installed");
+    }
+    there
 }
 
 /// A mechanism is switched off, and nothing is judged; in the same pair runs runahead with
@@ -176,7 +184,9 @@ fn nothing_to_gain() {
     }
     let runahead = Path::new(BENCH).with_file_name("runahead-faulty");
     let plants = Command::new(runahead).args(["run", "--plant", "rubbish", "--", "true"]).output();
-    let mut rows = vec!["chase", "cgroup-reread", "beside", "chained", "stores", "compete-2"];
+    let mut rows = vec!["chase", "cgroup-reread", "beside", "compete-2"];
+    let numbers = ["chained", "stores"].into_iter();
+    rows.extend(numbers.filter(|row| is_installed(row, NUMPY, "python3-numpy")));
     match plants.is_ok_and(|output| output.status.success()) {
         true => rows.push("rubbish"),
         false => println!("skipped: rubbish: no runahead-faulty beside this, which plants it"),
