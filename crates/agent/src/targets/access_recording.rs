@@ -18,8 +18,8 @@ use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
-use super::Target;
 use super::path_argument::reads_link;
+use super::target_state::Target;
 use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};

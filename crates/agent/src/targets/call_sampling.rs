@@ -1,7 +1,8 @@
 //! Call sampling: the calls that a process leaves unseen while nothing stalls
 //! ([`super::stall_probing`]).
 
-use super::Target;
+use super::policy_end::is_consulted_by_other_policy;
+use super::target_state::Target;
 use crate::plane::{self, Call, sample_counter};
 use crate::sys::nr;
 
@@ -42,7 +43,7 @@ pub(crate) fn may_be_sampled(number: u64) -> bool {
 /// True if calls of that number are being sampled: by the plane, or, where another policy needs all
 /// calls, by that policy ([`skip_unsampled`]).
 pub(super) fn is_sampled(number: u64) -> bool {
-    plane::is_sampled(number) || super::is_consulted_by_other_policy() && may_be_sampled(number)
+    plane::is_sampled(number) || is_consulted_by_other_policy() && may_be_sampled(number)
 }
 
 /// Counts a call as skipped and returns true if the policy that sees it need not consult this one.

@@ -9,14 +9,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::Target;
-use super::call_outcome::{Outcome, SyncSide};
 use crate::address_space;
-use crate::arch::ticks;
-use crate::plane::{Call, signal_block};
-use crate::session::Session;
 use crate::shadow::runner_children::TARGET_CHILDREN;
-use crate::sys::{self, AT_FDCWD, nr};
+use crate::sys::{self, AT_FDCWD};
 
 /// Counts of executed programs, written by children and read by their parent.
 #[repr(C)]
@@ -94,8 +89,13 @@ impl ChildStalls {
         Self::counts(&self.from_children).map_or(0, |page| page.warm.swap(0, Relaxed).into())
     }
 
+    /// True once the process has prepared for a child.
+    pub(super) fn has_children(&self) -> bool {
+        !self.from_children.load(Relaxed).is_null()
+    }
+
     /// True if children have stalled since the last call.
-    fn have_stalled(&self) -> bool {
+    pub(super) fn have_stalled(&self) -> bool {
         Self::counts(&self.from_children).is_some_and(|page| {
             let cold = page.cold.load(Relaxed);
             self.synced_cold.swap(cold, Relaxed) != cold
@@ -121,30 +121,5 @@ impl ChildStalls {
             *place = number;
             *len += 1;
         }
-    }
-}
-
-impl Target {
-    /// Makes a sync before a call that may wait for children, if they have stalled.
-    pub(super) fn wait_for_children(&self, session: &'static Session, call: &Call) -> Outcome {
-        if !self.child_stalls.have_stalled() || !session.slow_devices().is_any_slow(ticks) {
-            return Outcome::Native;
-        }
-        let mask = signal_block::begin();
-        self.join(session);
-        if self.sync(session, call) == SyncSide::Shadow {
-            return Outcome::InShadow;
-        }
-        signal_block::end(mask);
-        Outcome::Native
-    }
-
-    /// Makes a sync before a read from a pipe, if children have stalled: the program waits for them
-    /// there.
-    pub(super) fn read_from_children(&self, session: &'static Session, call: &Call) -> Outcome {
-        let waits = !self.child_stalls.from_children.load(Relaxed).is_null()
-            && matches!(call.nr, nr::READ)
-            && sys::is_pipe(call.fd(0));
-        if waits { self.wait_for_children(session, call) } else { Outcome::Native }
     }
 }

@@ -1,13 +1,5 @@
-//! Reads that the target starts itself.
-//!
-//! Having the supervisor start a read wakes two of its threads, which costs some 250 µs of
-//! processor time. It gains only the time until the target's own call waits. That is worth while
-//! where the name predicts something (neighbours are guessed by it), or a server has to be asked. A
-//! program that seeks in a file, as databases do, teaches nothing by it: one call to the kernel
-//! starts the read instead.
-//!
-//! The supervisor still gets the record when it wakes for something else: it learns from demand
-//! waits.
+//! Choice of the unforeseen reads that a target starts itself: those that jump within a file.
+//! [`demand_reads`](super::demand_reads) starts them.
 //!
 //! A program that seeks in a file unforeseen may come to the same chunk again. The whole chunk is
 //! started while a wait for a chunk takes hardly longer than a wait for a block. On a device that
@@ -16,27 +8,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::HintKind;
 use runahead_abi::access_identity::CHUNK_BYTES;
-use runahead_abi::hint_record::STARTED;
-
-use super::Target;
-use super::call_outcome::Stall;
-use crate::arch::ticks;
-use crate::descriptor_names::{self, FileKind};
-use crate::hint_sender::{self, Hint};
-use crate::read_extent;
-use crate::session::Session;
-use crate::sys;
 
 /// Number of files whose last wait is remembered.
 const FILES_REMEMBERED: usize = 16;
-/// Most bytes started at once: a request larger than the device takes at once would be waited for.
-const START_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
-/// Multiple of a wait's length that must pass between two wake-ups of the supervisor. It hears that
-/// the device is slow well before that information expires (`abi::slow_devices`).
-const WAKE_SPACING: u64 = 8;
-
 /// A wait at most this many bytes behind the last one in the same file is sequential. The kernel
 /// reads ahead for it, unless the pages are present because another process started them.
 const SEQUENTIAL_BYTES: u64 = 16 * CHUNK_BYTES;
@@ -46,12 +21,12 @@ pub(super) struct DemandReadahead {
     /// Files by identity, and the end offset of the last wait in each.
     files: [(AtomicU64, AtomicU64); FILES_REMEMBERED],
     /// Time-stamp of the last wake-up of the supervisor.
-    last_wake: AtomicU64,
-    wait_times: WaitTimes,
+    pub(super) last_wake: AtomicU64,
+    pub(super) wait_times: WaitTimes,
 }
 
 /// Mean wait times for blocks and for whole chunks, in ticks; decaying, 0 before the first.
-struct WaitTimes {
+pub(super) struct WaitTimes {
     block_ticks: AtomicU64,
     chunk_ticks: AtomicU64,
     /// Number of decisions between block and chunk.
@@ -68,7 +43,7 @@ impl WaitTimes {
     }
 
     /// Decides between a whole chunk (true) and the needed blocks.
-    fn prefers_chunk(&self) -> bool {
+    pub(super) fn prefers_chunk(&self) -> bool {
         let asked = self.decisions.fetch_add(1, Relaxed);
         match (self.block_ticks.load(Relaxed), self.chunk_ticks.load(Relaxed)) {
             (0, _) | (_, 0) => asked.is_multiple_of(2),
@@ -80,7 +55,7 @@ impl WaitTimes {
     }
 
     /// Notes that a wait for `length` bytes took `ticks`.
-    fn note(&self, length: u64, ticks: u64) {
+    pub(super) fn note(&self, length: u64, ticks: u64) {
         let mean = if length >= CHUNK_BYTES { &self.chunk_ticks } else { &self.block_ticks };
         let old = mean.load(Relaxed);
         let new = if old == 0 { ticks } else { old - old / 8 + ticks / 8 };
@@ -96,68 +71,11 @@ impl DemandReadahead {
 
     /// Remembers this wait in `file`. Returns true if an earlier wait is known and this one is not
     /// sequential to it.
-    fn jumps(&self, file: u64, offset: u64, length: u64) -> bool {
+    pub(super) fn jumps(&self, file: u64, offset: u64, length: u64) -> bool {
         let (known, end) = &self.files[file as usize % FILES_REMEMBERED];
         let end = end.swap(offset + length, Relaxed);
         known.swap(file, Relaxed) == file
             && !(end..end.saturating_add(SEQUENTIAL_BYTES)).contains(&offset)
-    }
-}
-
-impl Target {
-    /// Starts the read that `stall` waits for, unless readahead or the prefetcher will. Returns the
-    /// range as (offset, length).
-    pub(super) fn start_demand_read(
-        &self,
-        session: &'static Session,
-        stall: &Stall<'_>,
-    ) -> Option<(u64, u64)> {
-        let Hint { kind, object, offset, length, .. } = stall.hint;
-        if kind != HintKind::Data || self.file_kind(stall.dir) != FileKind::Nowait {
-            return None;
-        }
-        let jumps = self.demand_readahead.jumps(object.raw(), offset, length);
-        if !jumps || offset < CHUNK_BYTES || length > START_BYTES_MAX {
-            return None;
-        }
-        let (offset, length) = match self.demand_readahead.wait_times.prefers_chunk() {
-            true => read_extent::whole_chunks(offset, length),
-            false => (offset, length),
-        };
-        for chunk in 0..length.div_ceil(CHUNK_BYTES) {
-            let at = offset + chunk * CHUNK_BYTES;
-            if sys::will_need(stall.dir, at, CHUNK_BYTES.min(offset + length - at)).is_err() {
-                return None;
-            }
-        }
-        let flags = stall.hint.flags | STARTED;
-        let hint = Hint { flags, path: b"/", offset, length, ..stall.hint };
-        let position = session.shared().control.accesses.load(Relaxed);
-        // A ring has one writer. If another thread holds it, the record is dropped.
-        self.ring_lock
-            .try_with(|()| hint_sender::send_quietly(session.shared(), 0, position, &hint));
-        Some((offset, length))
-    }
-
-    /// Accounts for the end of a read that was started here; `took` is its wait in ticks, if it was
-    /// one.
-    pub(super) fn finish_demand_read(
-        &self,
-        session: &'static Session,
-        stall: &Stall<'_>,
-        (offset, length): (u64, u64),
-        took: Option<u64>,
-    ) {
-        let (object, shared) = (stall.hint.object, session.shared());
-        object.pieces(offset, length).for_each(|piece| shared.log.done_by_target(piece));
-        let (Some(took), now) = (took, ticks()) else { return };
-        self.demand_readahead.wait_times.note(length, took);
-        if now.wrapping_sub(self.demand_readahead.last_wake.load(Relaxed)) > WAKE_SPACING * took
-            && let Some(device) = descriptor_names::device(stall.dir)
-        {
-            self.demand_readahead.last_wake.store(now, Relaxed);
-            self.note_unexpected_wait(session, device, took);
-        }
     }
 }
 

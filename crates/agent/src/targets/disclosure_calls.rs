@@ -11,16 +11,17 @@
 //! Invariant: nothing of the program's changes, and nothing waits for storage. The kernel reads the
 //! path, whatever its address.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN};
-use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, Shared};
+use runahead_abi::{HintKind, Identity, PATH_MAX, Shared};
 use runahead_client::disclosure::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
 
-use super::Target;
 use super::call_outcome::Outcome;
+use super::disclosure_state::Disclosure;
+use super::target_state::Target;
 use crate::descriptor_names::{NAMES, TRACKED_DESCRIPTORS};
 use crate::hint_sender::{self, Hint};
 use crate::path_text::{self, PathBuf};
@@ -34,66 +35,11 @@ const DISCLOSURE_BYTES_MAX: u64 = 1 << 30;
 const RESIDENCY_BYTES_MAX: u64 = 8 << 20;
 /// Most hints that may be queued in the prefetcher, which refuses a process's hints at some 50,000.
 const QUEUED_MAX: u32 = 1 << 15;
-/// Number of disclosures remembered; a power of two.
-const RECENT: usize = 512;
 /// Attempts to get the ring while it is held or full; attempts that only yield; and the pause
 /// between later ones in microseconds: 5 ms in all.
 const RING_TRIES: u32 = 116;
 const RING_YIELDS: u32 = 16;
 const RING_PAUSE_US: u64 = 50;
-
-/// State of the program's disclosures.
-pub(super) struct DisclosureState {
-    /// Run that the hints belong to.
-    run: AtomicU32,
-    /// Access count of the target at which the last disclosure is expected.
-    position: AtomicU64,
-    /// True if the ring may be waited for; false after a wait in vain, until the ring is available
-    /// again.
-    may_pause: AtomicBool,
-    /// Hashes of the most recent disclosures.
-    recent: [AtomicU64; RECENT],
-}
-
-/// Disclosed part of a file.
-struct Disclosure<'a> {
-    object: Identity,
-    path: &'a [u8],
-    /// True if the program is going to open the file.
-    by_name: bool,
-    start: u64,
-    /// End offset; `None`: the end of the file.
-    end: Option<u64>,
-}
-
-impl DisclosureState {
-    pub(super) const fn new() -> Self {
-        DisclosureState {
-            run: AtomicU32::new(DISCLOSED),
-            position: AtomicU64::new(0),
-            may_pause: AtomicBool::new(true),
-            recent: [const { AtomicU64::new(0) }; RECENT],
-        }
-    }
-
-    pub(super) fn start_in_child(&self) {
-        self.may_pause.store(true, Relaxed);
-        self.reset(DISCLOSED);
-    }
-
-    fn reset(&self, run: u32) {
-        self.run.store(run, Relaxed);
-        self.position.store(0, Relaxed);
-        self.recent.iter().for_each(|mixed| mixed.store(0, Relaxed));
-    }
-
-    /// Remembers the disclosure. Returns true if it was disclosed recently.
-    fn is_repeated(&self, wanted: &Disclosure<'_>) -> bool {
-        let mixed = wanted.object.chunk(ChunkIndex(wanted.start));
-        let mixed = mixed.chunk(ChunkIndex(wanted.end.unwrap_or(u64::MAX))).raw();
-        self.recent[mixed as usize % RECENT].swap(mixed, Relaxed) == mixed
-    }
-}
 
 impl Target {
     /// fadvise64(2): handles disclosures, and leaves real advice to the kernel.
@@ -320,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_supervisor_that_does_not_come_is_waited_for_once() {
-        let target = &super::super::TARGET;
+        let target = &super::super::target_state::TARGET;
         let tries = |answer_at: Option<u32>| {
             let mut tries = 0;
             target.retry(|| {
@@ -333,21 +279,5 @@ mod tests {
         assert_eq!(tries(None), RING_YIELDS, "and then not again");
         assert_eq!(tries(Some(1)), 1);
         assert_eq!(tries(Some(20)), 20, "until it has come");
-    }
-
-    #[test]
-    fn a_recent_disclosure_is_repeated_until_it_is_cancelled() {
-        let disclosed = DisclosureState::new();
-        let of = |start, end| Disclosure {
-            object: Identity::ROOT,
-            path: b"/",
-            by_name: false,
-            start,
-            end,
-        };
-        assert!(!disclosed.is_repeated(&of(0, None)) && disclosed.is_repeated(&of(0, None)));
-        assert!(!disclosed.is_repeated(&of(0, Some(4096))));
-        disclosed.reset(DISCLOSED + 1);
-        assert!(!disclosed.is_repeated(&of(0, None)));
     }
 }

@@ -12,7 +12,6 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
 
-use super::Target;
 use super::call_outcome::Outcome;
 use crate::lock::Lock;
 use crate::plane::{Call, signal_block};
@@ -107,15 +106,9 @@ impl DontforkRegions {
             self.ranges.with(|ranges| ranges.advise(advice));
         }
     }
-}
 
-/// Bounds of the whole pages of a range, as the kernel rounds them.
-fn page_bounds(at: u64, len: u64) -> (u64, u64) {
-    (at & !4095, at.saturating_add(len).next_multiple_of(4096))
-}
-
-impl Target {
-    pub(super) fn advise(&self, call: &Call) -> Outcome {
+    /// madvise(2): keeps track of what the program marks and unmarks.
+    pub(super) fn track_advice(&self, call: &Call) -> Outcome {
         if session::get().is_some_and(|session| session.is_without(without::DONTFORK)) {
             return Outcome::Native;
         }
@@ -125,10 +118,10 @@ impl Target {
             k::MADV_DOFORK => false,
             _ => return Outcome::Native,
         };
-        self.dontfork.has_any.store(true, Relaxed);
+        self.has_any.store(true, Relaxed);
         let (start, end) = page_bounds(at, len);
         let ret = with_signals_blocked(|| {
-            self.dontfork.ranges.with(|ranges| {
+            self.ranges.with(|ranges| {
                 let ret = call.perform();
                 ranges.forget(start, end);
                 if ret == 0 && dont {
@@ -142,15 +135,15 @@ impl Target {
 
     /// Forgets `len` bytes from `at`, whose mapping is about to change.
     pub(super) fn forget_memory(&self, at: u64, len: u64) {
-        if self.dontfork.has_any.load(Relaxed) {
+        if self.has_any.load(Relaxed) {
             let (start, end) = page_bounds(at, len);
-            with_signals_blocked(|| self.dontfork.ranges.with(|ranges| ranges.forget(start, end)));
+            with_signals_blocked(|| self.ranges.with(|ranges| ranges.forget(start, end)));
         }
     }
 
     /// Makes a mapping that brings no file into memory.
     pub(super) fn map_native(&self, call: &Call) -> Outcome {
-        if !self.dontfork.has_any.load(Relaxed) {
+        if !self.has_any.load(Relaxed) {
             return Outcome::Native;
         }
         let [at, len, _, flags, ..] = call.args;
@@ -164,6 +157,11 @@ impl Target {
         }
         Outcome::Answer(ret)
     }
+}
+
+/// Bounds of the whole pages of a range, as the kernel rounds them.
+fn page_bounds(at: u64, len: u64) -> (u64, u64) {
+    (at & !4095, at.saturating_add(len).next_multiple_of(4096))
 }
 
 /// Runs `work` with signals blocked: a handler that jumps away must not leave the lock held.

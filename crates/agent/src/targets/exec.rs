@@ -16,9 +16,9 @@ use runahead_abi::control_protocol::{self, Bequest};
 use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::DIRECTORY_MAX;
 
-use super::TARGET;
 use super::name_lookups::NameLocation;
 use super::path_argument::PathArgument;
+use super::target_state::TARGET;
 use crate::control_client::{self as supervisor, Conversation, Reply};
 use crate::descriptor_names;
 use crate::path_text::FdPath;

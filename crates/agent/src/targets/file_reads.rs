@@ -7,8 +7,8 @@ use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
-use super::Target;
 use super::call_outcome::{Outcome, Stall, SyncSide};
+use super::target_state::Target;
 use super::{mapped_usage, page_faults};
 use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::plane::Call;
@@ -190,7 +190,7 @@ impl Target {
         let fd = call.fd(4);
         let is_writable = prot as u32 & k::PROT_WRITE != 0;
         if flags as u32 & (k::MAP_ANONYMOUS | k::MAP_STACK) == k::MAP_ANONYMOUS && is_writable {
-            self.note_growth(session, len);
+            self.fault_watch.note_growth(session, len);
         }
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Without these conditions the mapping is neither recorded nor hinted.
@@ -201,14 +201,14 @@ impl Target {
                 && !is_large_mapping(call)
             || !matches!(self.file_kind(fd), FileKind::Nowait | FileKind::Remote)
         {
-            return self.map_native(call);
+            return self.dontfork.map_native(call);
         }
         // Rotational disks are left to the kernel, which reads ahead of faults as it does of reads.
         // Requests for neighbouring pages side by side would move the heads for each.
         let is_watched = is_large_mapping(call) && !is_rotational(session, fd);
         let is_cold = is_watched && is_mapping_cold(fd, offset);
         if is_watched {
-            self.expect_faults(call.thread, is_cold);
+            self.fault_watch.expect_faults(call.thread, is_cold);
         }
         if is_cold {
             // The program will wait for its pages in faults, which no call shows.
@@ -234,14 +234,14 @@ impl Target {
         }
         self.record_data(session, fd, (offset, len), MAPPED);
         self.count_chunks(session, call, fd, offset, len);
-        let outcome = self.map_native(call);
+        let outcome = self.dontfork.map_native(call);
         let ret = match outcome {
             Outcome::Native => call.perform(),
             Outcome::Answer(ret) => ret,
             Outcome::InShadow => return outcome,
         };
         if ret > 0 && mapped_usage::may_be_recorded(session, call.args[1]) {
-            self.mapped_usage.note(ret as u64, fd, offset);
+            self.large_mappings.note(ret as u64, fd, offset);
         }
         Outcome::Answer(ret)
     }

@@ -8,8 +8,8 @@
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol;
 
-use super::Target;
 use super::call_outcome::Outcome;
+use super::target_state::Target;
 use crate::control_client as supervisor;
 use crate::plane::{Call, signal_block};
 use crate::session::Session;

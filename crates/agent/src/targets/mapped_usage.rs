@@ -6,33 +6,29 @@
 //! mapping is unmapped.
 //!
 //! A process may wait in page faults and nowhere else. It joins the session in order to record if
-//! it has waited for [`JOIN_FAULTS`] of them, and long enough in each that there is something to
-//! gain.
+//! it has waited for [`JOIN_FAULTS`](super::large_mappings::JOIN_FAULTS) of them, and long enough
+//! in each that there is something to gain.
 //!
 //! Invariant: no call takes longer for it than [`LOOK_US_MIN`], or one part in [`LOOK_SHARE`] of
 //! what the process has waited, and never longer than [`LOOK_US_MAX`]. Joining, once, comes on top.
 //! All this happens only where accesses are recorded.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
-use linux_raw_sys::general as k;
 use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{PARTLY, PARTS, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
-use super::Target;
 use super::page_residency::{PAGE, PageSource};
-use super::stall_probing::SHORT_WAIT_US;
+use super::target_state::Target;
 use crate::arch::ticks;
-use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
-use crate::lock::Lock;
 use crate::path_text;
-use crate::plane::{self, signal_block};
+use crate::plane::signal_block;
 use crate::process_maps;
 use crate::session::Session;
-use crate::sys::{self, Fd};
+use crate::sys;
 
 /// Longest time spent on mappings in one call, in microseconds, and its limits where page faults
 /// have waited longer. mincore(2) takes 10 ms for a gigabyte on an idle machine.
@@ -41,129 +37,12 @@ const LOOK_US_MAX: u64 = 64_000;
 const LOOK_SHARE: u64 = 16;
 /// Interval between two checks for room in the ring, in microseconds.
 const ROOM_CHECK_US: u64 = 50;
-/// Page faults that a process has waited for when it joins.
-const JOIN_FAULTS: u64 = 32;
 /// Size from which a mapping is inspected before it is unmapped, in bytes.
 const LARGE_MAPPING_BYTES: u64 = 1 << 20;
-/// Large mappings that are remembered.
-const LARGE_MAPPINGS: usize = 16;
-/// Longest file name of a remembered mapping, in bytes.
-const NAME_MAX: usize = 248;
 /// Bytes that one record with a mask covers.
 const SPAN_BYTES: u64 = PARTS * BLOCK_BYTES;
 /// Most fully used spans that are recorded as one range: as long as the longest access.
 const RANGE_SPANS_MAX: u64 = (8 << 20) / SPAN_BYTES;
-
-/// The most recent large mappings of files, and the start of the process.
-pub(super) struct MappedUsage {
-    mappings: Lock<[LargeMapping; LARGE_MAPPINGS]>,
-    next: AtomicU64,
-    /// Time-stamp of the start of the process.
-    process_start: AtomicU64,
-}
-
-/// A large mapping of a file.
-#[derive(Clone, Copy)]
-struct LargeMapping {
-    /// First address; 0: unused entry.
-    start: u64,
-    /// File offset at which the mapping begins, in bytes.
-    offset: u64,
-    /// Identity of the file.
-    file: Identity,
-    /// True if the file is this user's, so that mincore(2) tells the truth.
-    is_own: bool,
-    name: [u8; NAME_MAX],
-    name_len: usize,
-}
-
-impl LargeMapping {
-    const fn none() -> Self {
-        LargeMapping {
-            start: 0,
-            offset: 0,
-            file: Identity::ROOT,
-            is_own: false,
-            name: [0; NAME_MAX],
-            name_len: 0,
-        }
-    }
-
-    /// Identity and name by which the supervisor knows the file.
-    fn file(&self) -> (Identity, &[u8]) {
-        (self.file, &self.name[..self.name_len])
-    }
-}
-
-impl MappedUsage {
-    pub(super) const fn new() -> Self {
-        let all = Lock::new([const { LargeMapping::none() }; LARGE_MAPPINGS]);
-        MappedUsage { mappings: all, next: AtomicU64::new(0), process_start: AtomicU64::new(0) }
-    }
-
-    /// Sets the time-stamp of the process's start.
-    pub(super) fn start(&self, now: u64) {
-        self.process_start.store(now, Relaxed);
-    }
-
-    /// Releases the lock in a forked child.
-    pub(super) fn start_in_child(&self) {
-        self.mappings.break_open();
-    }
-
-    /// Remembers that the file `fd` was mapped at `at`, from `offset`.
-    pub(super) fn note(&self, at: u64, fd: Fd, offset: u64) {
-        let mut text = [0u8; PATH_MAX + 1];
-        let Some(len) = path_text::directory(fd, &mut text) else { return };
-        let owner = sys::statx_fd(fd, k::STATX_UID).map(|stat| stat.stx_uid);
-        let user = sys::users().map(|[_, user, _]| user);
-        let is_own = user == Ok(0) || owner == user;
-        let file = NAMES.identity(fd);
-        self.add(
-            LargeMapping { start: at, offset, file, is_own, ..LargeMapping::none() },
-            &text[..len],
-        );
-    }
-
-    fn add(&self, mut large: LargeMapping, name: &[u8]) {
-        let Some(room) = large.name.get_mut(..name.len()) else { return };
-        room.copy_from_slice(name);
-        large.name_len = name.len();
-        let place = self.next.fetch_add(1, Relaxed) as usize % LARGE_MAPPINGS;
-        // A signal handler that jumps away must not leave the lock held.
-        let mask = signal_block::begin();
-        self.mappings.try_with(|all| all[place] = large);
-        signal_block::end(mask);
-    }
-
-    /// Takes the mapping that begins at `at` out of the list. Signals are blocked.
-    fn take(&self, at: u64) -> Option<LargeMapping> {
-        self.mappings.try_with(|all| {
-            let found = all.iter_mut().find(|large| large.start == at)?;
-            let large = *found;
-            found.start = 0;
-            Some(large)
-        })?
-    }
-
-    /// Lower bound of what this process has waited in page faults, in microseconds.
-    fn waited_us(&self, ticks_per_us: u64) -> u64 {
-        let (faults, busy_us) = sys::process_major_faults();
-        let elapsed_us =
-            ticks().saturating_sub(self.process_start.load(Relaxed)) / ticks_per_us.max(1);
-        least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
-    }
-}
-
-/// Lower bound of the wait in `faults` page faults of a process that was idle for `idle_us`; 0 if
-/// they were few or too short to gain from.
-fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
-    if faults >= JOIN_FAULTS && idle_us / faults >= SHORT_WAIT_US {
-        faults * SHORT_WAIT_US
-    } else {
-        0
-    }
-}
 
 /// Longest time to spend on mappings of a process that has waited `waited_us`, in microseconds.
 fn look_us(waited_us: u64) -> u64 {
@@ -205,7 +84,7 @@ impl Target {
             return;
         }
         let mask = signal_block::begin();
-        if let Some(large) = self.mapped_usage.take(at)
+        if let Some(large) = self.large_mappings.take(at)
             && path_text::is_lasting(large.file().1)
             && self.records_mapped(session)
             && let Some(pages) = large.pages()
@@ -224,7 +103,7 @@ impl Target {
         let ticks_per_us = session.config.ticks_per_us.max(1);
         // The measured waits, or at least the lower bound for faults that nothing measured.
         let measured = self.waited_ticks.load(Relaxed) / ticks_per_us;
-        ticks() + look_us(measured.max(self.mapped_usage.waited_us(ticks_per_us))) * ticks_per_us
+        ticks() + look_us(measured.max(self.large_mappings.waited_us(ticks_per_us))) * ticks_per_us
     }
 
     /// True if the use of mappings can be recorded. Joins the session for that if the process has
@@ -235,22 +114,11 @@ impl Target {
         }
         if !session.is_joined()
             && !self.stall_probing.waits_are_short()
-            && self.mapped_usage.waited_us(session.config.ticks_per_us) > 0
+            && self.large_mappings.waited_us(session.config.ticks_per_us) > 0
         {
             self.join(session);
         }
         session.is_joined()
-    }
-}
-
-impl LargeMapping {
-    /// Source that knows which pages of the mapping are present.
-    fn pages(&self) -> Option<PageSource> {
-        match plane::has_threads() {
-            // Another thread could notice a descriptor.
-            true => self.is_own.then_some(PageSource::Cached),
-            false => PageSource::of_this_process().ok(),
-        }
     }
 }
 
@@ -438,42 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn waits_in_faults_are_counted_if_many_and_long() {
-        assert_eq!(
-            least_wait_us(JOIN_FAULTS, JOIN_FAULTS * SHORT_WAIT_US),
-            JOIN_FAULTS * SHORT_WAIT_US
-        );
-        assert_eq!(
-            least_wait_us(JOIN_FAULTS, 1 << 40),
-            JOIN_FAULTS * SHORT_WAIT_US,
-            "the rest may be sleep"
-        );
-        assert_eq!(least_wait_us(JOIN_FAULTS - 1, 1 << 40), 0, "a few");
-        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_WAIT_US - 1)), 0, "a fast device");
-        assert_eq!(least_wait_us(0, 1 << 40), 0);
-    }
-
-    #[test]
     fn a_look_takes_a_small_part_of_what_was_waited_for() {
         let patience = [0, LOOK_SHARE * LOOK_US_MIN, 320_000, 1 << 40].map(look_us);
         assert_eq!(patience, [LOOK_US_MIN, LOOK_US_MIN, 20_000, LOOK_US_MAX]);
-    }
-
-    #[test]
-    fn large_mappings_are_remembered_once() {
-        let (mapped, file) = (MappedUsage::new(), Identity::ROOT.join(b"/x"));
-        let note = |start, name: &[u8]| {
-            mapped.add(LargeMapping { start, offset: 7, file, ..LargeMapping::none() }, name);
-        };
-        note(0x2000, b"/x");
-        let large = mapped.take(0x2000).expect("noted");
-        assert_eq!((large.file(), large.offset), ((file, &b"/x"[..]), 7));
-        assert!(mapped.take(0x2000).is_none());
-        note(0x3000, &[b'/'; NAME_MAX + 1]);
-        assert!(mapped.take(0x3000).is_none(), "nobody could say of what it is");
-        (1..100).for_each(|n| note(n << 30, b"/x"));
-        assert_eq!((1..100).filter(|n| mapped.take(n << 30).is_some()).count(), LARGE_MAPPINGS);
-        note(99 << 30, b"/x");
-        assert!(mapped.take(99 << 30).is_some(), "the newest are kept");
     }
 }

@@ -9,7 +9,8 @@
 use linux_raw_sys::general as k;
 
 use super::call_outcome::Outcome;
-use super::{Target, stop_policy};
+use super::privilege_changes::stop_policy;
+use super::target_state::Target;
 use crate::address_space;
 use crate::plane::{self, Call};
 use crate::session::Session;
@@ -63,12 +64,12 @@ impl Target {
 
     pub(super) fn mremap(&self, session: &'static Session, call: &Call) -> Outcome {
         let [at, old, new, flags, to, _] = call.args;
-        self.forget_memory(at, old);
-        self.note_growth(session, new.saturating_sub(old));
+        self.dontfork.forget_memory(at, old);
+        self.fault_watch.note_growth(session, new.saturating_sub(old));
         if flags as u32 & k::MREMAP_FIXED == 0 {
             return Outcome::Native;
         }
-        self.forget_memory(to, new);
+        self.dontfork.forget_memory(to, new);
         self.replace_range(session, to, new).unwrap_or(Outcome::Native)
     }
 
@@ -95,7 +96,7 @@ impl Target {
 
     pub(super) fn munmap(&self, session: &'static Session, call: &Call) -> Outcome {
         let [at, len, ..] = call.args;
-        self.forget_memory(at, len);
+        self.dontfork.forget_memory(at, len);
         let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
         let Some(end) = end.filter(|_| at.is_multiple_of(PAGE)) else { return Outcome::Native };
         if own_memory_from(session, at, end).is_none() {

@@ -12,15 +12,20 @@
 mod access_recording;
 mod call_outcome;
 mod call_sampling;
-pub(crate) mod child_stalls;
+mod child_stalls;
+mod child_waits;
 mod concurrency;
 mod dcache_miss_cost;
 mod demand_readahead;
+mod demand_reads;
 mod disclosure_calls;
+mod disclosure_state;
 mod dontfork_regions;
 mod exec;
+mod fault_watch;
 mod file_reads;
 mod flush_on_close;
+mod large_mappings;
 mod leases;
 mod mapped_usage;
 mod mapping_conflicts;
@@ -29,26 +34,28 @@ mod name_lookups;
 mod page_faults;
 mod page_residency;
 mod path_argument;
+mod policy_end;
 mod privilege_changes;
 mod run_queue_delay;
+mod run_requests;
 pub mod shadow_sync;
 mod shadow_visibility;
 pub mod stall_handling;
 pub mod stall_probing;
 mod sync_budget;
+mod sync_history;
+mod target_state;
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::{tell, without};
 use runahead_abi::{Identity, PATH_MAX};
 
-use crate::arch::{CALLS, Context, ticks};
-use crate::descriptor_names::{FileKind, NAMES};
-use crate::lock::Lock;
+use crate::arch::{CALLS, Context};
+use crate::descriptor_names::NAMES;
 use crate::plane::policy::ProcessEvents;
-use crate::plane::thread::Thread;
 use crate::plane::{
     self, AnyPolicy, Call, Event, Interest, Policy, Token, Verdict, sample_counter,
 };
@@ -60,68 +67,12 @@ use call_sampling::SAMPLED_CALLS;
 pub(crate) use call_sampling::{may_be_sampled, skip_unsampled};
 pub use exec::prepare_strictly;
 use path_argument::PathArgument;
+pub(crate) use policy_end::{has_ended, set_consulted_by_other_policy};
 pub use privilege_changes::retire_if_needed;
 use privilege_changes::{
     CREDENTIAL_CALLS, installs_filter, keeps_credentials, retire_plane, stop_policy,
 };
-use stall_probing::StallProbing;
-
-/// State of a target, shared by all of its threads. Shadows and children inherit a copy.
-///
-/// Fields that are written often come first, in few pages: each page costs a fault and a copy after
-/// a fork, in the parent and in the child.
-#[repr(C)]
-pub struct Target {
-    pub(crate) stall_probing: StallProbing,
-    dcache_misses: dcache_miss_cost::DcacheMissCost,
-    run_queue: run_queue_delay::RunQueueDelay,
-    pub(crate) syncs: Lock<shadow_sync::SyncHistory>,
-    /// Thread that has the shadow; null while it may be any thread.
-    pub(crate) shadowed_thread: AtomicPtr<Thread>,
-    /// True if the supervisor has been asked to let this process join.
-    tried_to_join: AtomicBool,
-    /// Time that this process waited before it joined, in time-stamp ticks.
-    waited_ticks: AtomicU64,
-    /// Held by the thread that writes the target's ring.
-    ring_lock: Lock<()>,
-    disclosures: disclosure_calls::DisclosureState,
-    /// Accesses that did not make this process join.
-    accesses_before_join: AtomicU32,
-    /// True while accesses cannot be recorded because the ring has no room.
-    recording_falls_behind: AtomicBool,
-    demand_readahead: demand_readahead::DemandReadahead,
-    dontfork: dontfork_regions::DontforkRegions,
-    child_stalls: child_stalls::ChildStalls,
-    flush_on_close: flush_on_close::FlushOnClose,
-    mapped_usage: mapped_usage::MappedUsage,
-    fault_watch: page_faults::FaultWatch,
-    /// True once the process has memory that must not be copied into a shadow.
-    shadows_forbidden: AtomicBool,
-    /// True once a thread has waited for children of all kinds.
-    waits_for_clones: AtomicBool,
-}
-
-static TARGET: Target = Target {
-    stall_probing: StallProbing::new(),
-    dcache_misses: dcache_miss_cost::DcacheMissCost::new(),
-    run_queue: run_queue_delay::RunQueueDelay::new(),
-    syncs: Lock::new(shadow_sync::SyncHistory::new()),
-    shadowed_thread: AtomicPtr::new(core::ptr::null_mut()),
-    tried_to_join: AtomicBool::new(false),
-    waited_ticks: AtomicU64::new(0),
-    ring_lock: Lock::new(()),
-    disclosures: disclosure_calls::DisclosureState::new(),
-    accesses_before_join: AtomicU32::new(0),
-    recording_falls_behind: AtomicBool::new(false),
-    demand_readahead: demand_readahead::DemandReadahead::new(),
-    dontfork: dontfork_regions::DontforkRegions::new(),
-    child_stalls: child_stalls::ChildStalls::new(),
-    flush_on_close: flush_on_close::FlushOnClose::new(),
-    mapped_usage: mapped_usage::MappedUsage::new(),
-    fault_watch: page_faults::FaultWatch::new(),
-    shadows_forbidden: AtomicBool::new(false),
-    waits_for_clones: AtomicBool::new(false),
-};
+use target_state::{TARGET, Target};
 
 /// Calls that the policy of a target always sees, besides [`CREDENTIAL_CALLS`]: they change the
 /// meaning of descriptors, may bring files into memory, or need special treatment.
@@ -208,33 +159,6 @@ pub(crate) fn is_hint_only(number: u64) -> bool {
         || matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
 }
 
-/// True if another policy consults this one ([`set_consulted_by_other_policy`]).
-static IS_CONSULTED: AtomicBool = AtomicBool::new(false);
-static HAS_ENDED: AtomicBool = AtomicBool::new(false);
-
-/// Declares that the plane asks another policy, which consults this one about calls that it lets
-/// pass. This policy can then end without the other one: see [`has_ended`].
-pub(crate) fn set_consulted_by_other_policy() {
-    IS_CONSULTED.store(true, Relaxed);
-}
-
-fn is_consulted_by_other_policy() -> bool {
-    IS_CONSULTED.load(Relaxed)
-}
-
-/// True once this policy has ended: it is not consulted any more, nor in children.
-pub(crate) fn has_ended() -> bool {
-    HAS_ENDED.load(Relaxed)
-}
-
-/// Ends this policy: the program has changed the rules under which it runs.
-fn end_policy() {
-    match is_consulted_by_other_policy() {
-        true => HAS_ENDED.store(true, Relaxed),
-        false => plane::stand_down(),
-    }
-}
-
 /// Makes this process a target. The plane has started.
 pub fn start() {
     let Some(session) = session::get() else { return };
@@ -318,29 +242,14 @@ fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
     TARGET.leave_sampling();
-    TARGET.fault_watch.start_in_child();
-    TARGET.reset_for_process(session);
+    TARGET.start_in_child(session);
     plane::see_all_of(nr::READ, false);
     sample_counter::none();
-    TARGET.syncs.break_open();
-    TARGET.syncs.try_with(|syncs| *syncs = shadow_sync::SyncHistory::new());
-    TARGET.ring_lock.break_open();
-    TARGET.mapped_usage.start_in_child();
-    TARGET.disclosures.start_in_child();
-    TARGET.dontfork.start_in_child();
-    TARGET.child_stalls.start_in_child();
-    TARGET.run_queue.start_in_child();
-    TARGET.shadowed_thread.store(core::ptr::null_mut(), Relaxed);
-    TARGET.tried_to_join.store(false, Relaxed);
-    TARGET.waited_ticks.store(0, Relaxed);
-    TARGET.accesses_before_join.store(0, Relaxed);
-    TARGET.waits_for_clones.store(false, Relaxed);
-    TARGET.recording_falls_behind.store(false, Relaxed);
 }
 
 fn decide_call(call: &Call) -> Verdict {
     let Some(session) = session::get() else { return Verdict::NATIVE };
-    TARGET.watch_faults(call.thread);
+    TARGET.fault_watch.watch_faults(call.thread);
     let verdict = match TARGET.decide(session, call) {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),
@@ -358,18 +267,6 @@ fn decide_call(call: &Call) -> Verdict {
 }
 
 impl Target {
-    /// Resets the per-process state at the start of a process.
-    fn reset_for_process(&self, session: &Session) {
-        self.stall_probing.reset();
-        self.mapped_usage.start(ticks());
-        self.stall_probing.hear_of_stalls(session.slow_devices().latest(), ticks);
-        // A child's thread starts with its own counts of context switches. Being stopped, as at an
-        // exec, counts too.
-        if let Some(thread) = plane::thread::current() {
-            thread.switches.set(None);
-        }
-    }
-
     fn decide(&self, session: &'static Session, call: &Call) -> Outcome {
         let a = &call.args;
         let at_path = |i: usize| (call.fd(i), a[i + 1]);
@@ -405,14 +302,14 @@ impl Target {
                 self.forbid_shadows(session);
                 Outcome::Native
             }
-            nr::MADVISE => self.advise(call),
+            nr::MADVISE => self.dontfork.track_advice(call),
             nr::FADVISE64 => self.disclose(session, call),
             nr::MUNMAP => {
                 self.record_unmapped(session, a[0], a[1]);
                 self.munmap(session, call)
             }
             nr::BRK => {
-                self.note_brk(session, a[0]);
+                self.fault_watch.note_brk(session, a[0]);
                 Outcome::Native
             }
             nr::MREMAP => note_shared(call, self.mremap(session, call)),
@@ -506,24 +403,6 @@ impl Target {
             _ => {}
         }
         Outcome::Answer(ret)
-    }
-
-    /// Stops making shadows, here and in children: the program marks memory as secret or as not to
-    /// be swapped out, and a shadow's copy would be ordinary memory.
-    fn forbid_shadows(&self, session: &'static Session) {
-        if !self.shadows_forbidden.swap(true, Relaxed) {
-            self.end_shadows(session);
-        }
-    }
-
-    /// Identity of the object that `path` leads to from `dir`.
-    fn path_identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
-        session.shared().parents.walk(NAMES.at(dir), path)
-    }
-
-    /// Kind of file behind `fd`, asked once for each open.
-    fn file_kind(&self, fd: sys::Fd) -> FileKind {
-        NAMES.kind(fd)
     }
 }
 

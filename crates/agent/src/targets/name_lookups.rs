@@ -7,10 +7,10 @@ use linux_raw_sys::general as k;
 use runahead_abi::hint_record::{DEMAND, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
-use super::Target;
 use super::call_outcome::{Outcome, Stall};
 use super::path_argument::{PathArgument, is_not_a_link, path_was_read, reads_link};
 use super::stall_handling::WaitLikely;
+use super::target_state::Target;
 use crate::arch::ticks;
 use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::hint_sender::Hint;

@@ -13,118 +13,25 @@
 //! thread that does not wait is checked ever less often. A program that has neither kind of memory
 //! has no timer.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
-use linux_raw_sys::general as k;
-
-use super::Target;
 use super::call_outcome::SyncSide;
-use super::shadow_sync;
-use crate::arch::{Context, ticks};
+use super::fault_watch::{FaultWaits, faults_now};
+use super::target_state::Target;
+use crate::arch::Context;
 use crate::plane::thread::{Faults, Thread};
 use crate::plane::{self, Call};
 use crate::session::{self, Session};
-use crate::sys::{self, nr};
+use crate::sys::nr;
 use crate::thread_timer::PokeTimer;
 
-/// Processor time between two checks of a thread that waits in faults.
-const CHECK_NS: u64 = 1_000_000;
-/// Longest processor time between two checks of a thread that does not wait: where a mapping was
-/// not in memory, and where all seemed to be.
-const COLD_CHECK_NS_MAX: u64 = 8_000_000;
-const WARM_CHECK_NS_MAX: u64 = 32_000_000;
-/// Bytes of a process's own memory from which its faults are checked.
-const SWAPPABLE_BYTES: u64 = 16 << 20;
 /// Faults since the last check that justify a sync: the first page of a file is mostly followed by
 /// others of the same chunk.
 const FAULTS_MIN: u64 = 2;
 /// Shortest time that a shadow with results is left to work, in microseconds.
 const TURN_US: u64 = 200_000;
 
-/// State of the fault checks of a process.
-pub(super) struct FaultWatch {
-    /// True if faults are checked.
-    is_enabled: AtomicBool,
-    /// Bytes of its own memory that the process has taken, and the last end of its heap that it
-    /// asked for.
-    own_bytes: AtomicU64,
-    heap_end: AtomicU64,
-    /// True once the process has mapped a large file, and one that was not in memory.
-    has_large_mapping: AtomicBool,
-    has_cold_mapping: AtomicBool,
-}
-
-impl FaultWatch {
-    pub(super) const fn new() -> Self {
-        FaultWatch {
-            is_enabled: AtomicBool::new(false),
-            own_bytes: AtomicU64::new(0),
-            heap_end: AtomicU64::new(0),
-            has_large_mapping: AtomicBool::new(false),
-            has_cold_mapping: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn start_in_child(&self) {
-        // A child has the memory that its parent had.
-        self.is_enabled.store(self.own_bytes.load(Relaxed) >= SWAPPABLE_BYTES, Relaxed);
-        self.has_large_mapping.store(false, Relaxed);
-        self.has_cold_mapping.store(false, Relaxed);
-        // Timers are not inherited.
-        if let Some(thread) = plane::thread::current() {
-            thread.faults.set(None);
-        }
-    }
-}
-
 impl Target {
-    /// Starts checking faults after a large file was mapped. `is_cold`: it was not in memory.
-    pub(super) fn expect_faults(&self, thread: &Thread, is_cold: bool) {
-        self.fault_watch.is_enabled.store(true, Relaxed);
-        self.fault_watch.has_cold_mapping.fetch_or(is_cold, Relaxed);
-        let is_first = !self.fault_watch.has_large_mapping.swap(true, Relaxed);
-        if is_first && let Some(faults) = thread.faults.get() {
-            thread.faults.set(Some(Faults { every_ns: CHECK_NS, ..faults }));
-            let _ = PokeTimer(faults.timer).set(CHECK_NS);
-        }
-        self.watch_faults(thread);
-    }
-
-    /// Adds `len` bytes to the process's own memory. Faults are checked, if seldom, once there is
-    /// so much that some of it may be swapped out.
-    pub(super) fn note_growth(&self, session: &Session, len: u64) {
-        if session.config.swaps != 0 {
-            let own = self.fault_watch.own_bytes.fetch_add(len, Relaxed).saturating_add(len);
-            self.fault_watch.is_enabled.fetch_or(own >= SWAPPABLE_BYTES, Relaxed);
-        }
-    }
-
-    /// Notes that the process asks for its heap to end at `end` (brk(2)).
-    pub(super) fn note_brk(&self, session: &Session, end: u64) {
-        let before = self.fault_watch.heap_end.swap(end, Relaxed);
-        if before != 0 {
-            self.note_growth(session, end.saturating_sub(before));
-        }
-    }
-
-    /// Starts checking the faults of a thread that makes a call, if that is worth while.
-    pub(super) fn watch_faults(&self, thread: &Thread) {
-        if !self.fault_watch.is_enabled.load(Relaxed) || thread.faults.get().is_some() {
-            return;
-        }
-        // Without a large mapping only swapped memory can be waited for.
-        let every_ns = if self.fault_watch.has_large_mapping.load(Relaxed) {
-            CHECK_NS
-        } else {
-            COLD_CHECK_NS_MAX
-        };
-        let Ok(timer) = PokeTimer::of_this_thread(k::CLOCK_THREAD_CPUTIME_ID) else { return };
-        let faults = Faults { timer: timer.0, every_ns, ..faults_now(timer) };
-        if timer.set(faults.every_ns).is_ok() {
-            thread.faults.set(Some(faults));
-        }
-    }
-
     /// Checks the thread's faults. It has used some processor time, and is in the program's code.
     pub(super) fn check_faults(&self, frame: &Context) {
         let (Some(session), Some(thread)) = (session::get(), plane::thread::current()) else {
@@ -134,28 +41,19 @@ impl Target {
         let timer = PokeTimer(before.timer);
         let mut faults = faults_now(timer);
         let new = faults.seen.saturating_sub(before.seen);
-        faults.every_ns = match new {
-            0 if self.fault_watch.has_cold_mapping.load(Relaxed) || session.config.swaps != 0 => {
-                (before.every_ns * 2).min(COLD_CHECK_NS_MAX)
-            }
-            0 => (before.every_ns * 2).min(WARM_CHECK_NS_MAX),
-            _ => CHECK_NS,
-        };
-        let waits = shadow_sync::FaultWaits {
-            count: new,
-            ticks: waited_between(session, &before, &faults),
-        };
+        faults.every_ns = self.fault_watch.next_interval(session, &before, new);
+        let waits = FaultWaits { count: new, ticks: waited_between(session, &before, &faults) };
         if new > 0 {
             self.note_faults(session, waits);
         }
         let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
         let (far, waits) = match wait_if_far_ahead(session) {
             // Account for a single wait.
-            Some(wait) if new == 0 => (true, shadow_sync::FaultWaits { count: 1, ticks: wait }),
+            Some(wait) if new == 0 => (true, FaultWaits { count: 1, ticks: wait }),
             far => (far.is_some(), waits),
         };
         if far || new >= FAULTS_MIN && !self.is_shadow_ahead(session, new) {
-            self.fault_watch.has_cold_mapping.store(true, Relaxed);
+            self.fault_watch.note_cold_mapping();
             self.join(session);
             report_cold_mapping(session);
             if self.sync_after_faults(session, &call, waits) == SyncSide::Shadow {
@@ -175,15 +73,11 @@ impl Target {
         let count = faults.seen.saturating_sub(before.seen);
         if count > 0 {
             let ticks = waited_between(session, &before, &faults);
-            self.note_faults(session, shadow_sync::FaultWaits { count, ticks });
+            self.note_faults(session, FaultWaits { count, ticks });
         }
     }
 
-    fn note_faults(
-        &self,
-        session: &'static Session,
-        shadow_sync::FaultWaits { count, ticks }: shadow_sync::FaultWaits,
-    ) {
+    fn note_faults(&self, session: &'static Session, FaultWaits { count, ticks }: FaultWaits) {
         self.waited_ticks.fetch_add(ticks, Relaxed);
         if session.is_joined() {
             let control = &session.shared().control;
@@ -229,11 +123,6 @@ pub(super) fn thread_ends() {
     if let Some(faults) = plane::thread::current().and_then(|thread| thread.faults.take()) {
         PokeTimer(faults.timer).delete();
     }
-}
-
-fn faults_now(timer: PokeTimer) -> Faults {
-    let at = (ticks(), sys::thread_ns());
-    Faults { timer: timer.0, every_ns: 0, seen: sys::major_faults(), at }
 }
 
 /// Time that the thread has waited between two checks, in ticks: all time in which it used no

@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 
 use runahead_abi::PATH_MAX;
 
-use super::Target;
+use super::target_state::Target;
 use crate::path_text;
 use crate::plane::{self, Call};
 use crate::session::Session;

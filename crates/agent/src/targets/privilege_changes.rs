@@ -7,7 +7,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::call_outcome::Outcome;
-use super::{Target, end_policy, shadow_sync};
+use super::policy_end::end_policy;
+use super::run_requests::supersede;
+use super::target_state::Target;
 use crate::control_client;
 use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
@@ -126,7 +128,7 @@ fn stop_shadows(session: &'static Session) {
         control_client::tell(session, runahead_abi::control_protocol::RULES);
         signal_block::end(mask);
     }
-    shadow_sync::supersede(control);
+    supersede(control);
     crate::hint_sender::ring_bell(session.shared());
 }
 

@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 
-use super::{TARGET, Target, exec};
+use super::exec;
+use super::target_state::{TARGET, Target};
 use crate::arch::ticks;
 use crate::plane::{self, Call, signal_block};
 use crate::session::{self, Session};

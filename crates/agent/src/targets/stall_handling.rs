@@ -11,12 +11,12 @@ use runahead_abi::agent_config::PANICS_IN_STALL;
 use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
-use super::Target;
 use super::call_outcome::{Stall, SyncSide};
 use super::call_sampling::is_sampled;
 use super::file_reads::is_absent;
 use super::path_argument::{PathArgument, path_was_read};
 use super::stall_probing::{SHORT_WAIT_US, SleepEvidence};
+use super::target_state::Target;
 use crate::arch::ticks;
 use crate::control_client;
 use crate::descriptor_names::{self, FileKind, NAMES};
