@@ -3,7 +3,7 @@
 
 use linux_raw_sys::general as k;
 
-use crate::plane::policy::POKE;
+use crate::plane::sent_signals::POKE;
 use crate::sys::{self, nr};
 
 /// A timer of the kernel.

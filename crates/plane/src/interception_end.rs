@@ -7,7 +7,7 @@ use crate::call_routing::set_interest;
 use crate::interception_state::{CALLING_OFF, REPORTS, RETIRED, STANDS_DOWN, is_retired};
 use crate::patch::has_threads;
 use crate::thread::{self, Thread};
-use crate::{policy, signal_block, signal_masks, sigsys, sys};
+use crate::{policy, sent_signals, signal_block, signal_masks, sigsys, sys};
 
 /// Leaves the agent's code after a panic: the program goes on without the agent.
 ///
@@ -87,7 +87,7 @@ pub fn retire_all_threads() {
             break;
         }
         if step % AGAIN == 0 {
-            thread::others(|thread| sigsys::call_off(thread.number()));
+            thread::others(|thread| sent_signals::call_off(thread.number()));
         }
         sys::sleep_us(STEP_US);
     }

@@ -71,22 +71,6 @@ pub(super) const SI_QUEUE: i32 = -1;
 /// `si_code` of a signal that a timer has sent (timer_create(2)).
 pub(super) const SI_TIMER: i32 = -2;
 
-/// Sends another thread of this process our signal, which is to carry this.
-pub(super) fn send(tid: u32, carried: u64) {
-    send_to(sys::getpid(), tid, carried);
-}
-
-/// Sends a thread of that process our signal, which is to carry this.
-pub(super) fn send_to(process: u32, tid: u32, carried: u64) {
-    let mut info = [0u64; 16];
-    info[0] = k::SIGSYS.into();
-    info[1] = SI_QUEUE as u32 as u64;
-    info[3] = carried;
-    let args = [process.into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
-    // SAFETY: reads a siginfo_t of 128 bytes; signals at most one thread.
-    let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
-}
-
 /// Sends this process a SIGSYS that is not a dispatched call.
 pub(super) fn raise_sigsys() {
     // SAFETY: kill(2) of this process with a signal that it was sent before.

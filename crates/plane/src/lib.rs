@@ -37,6 +37,7 @@ pub mod policy;
 pub mod program_faults;
 pub mod reported_call_state;
 pub mod sample_counter;
+pub mod sent_signals;
 mod sigaltstack_call;
 mod signal_actions;
 pub mod signal_block;

@@ -34,13 +34,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::address_range::AddressRange;
 use crate::arch::Context;
 use crate::call::Call;
-use crate::{kernel_signals, sys};
+use crate::sys;
 
 /// Stands in for the number of a call that the program makes by the 32-bit entry (`int 0x80`).
 pub const OF_ANOTHER_ABI: u64 = u64::MAX;
-
-/// Value of a queued SIGSYS (sigqueue(3)) that makes the plane call [`ProcessEvents::poked`].
-pub const POKE: u64 = 0x7261_6864_706f_6b65;
 
 /// The entry code's reaction to a call, as it reads it from a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,12 +121,6 @@ pub fn wake(word: &'static AtomicU32) {
     sys::futex_wake(word);
 }
 
-/// Makes a thread of this or another process call [`ProcessEvents::poked`]. Does nothing if the
-/// thread has ended or belongs to another user.
-pub fn poke(process: u32, thread: u32) {
-    kernel_signals::send_to(process, thread, POKE);
-}
-
 /// Continuation after a call has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
@@ -193,12 +184,12 @@ pub const NO_TOKEN: Token = -1;
 
 /// Notifications that every policy gets of its process.
 pub trait ProcessEvents: Sync {
-    /// A SIGSYS with the value [`POKE`] has come: to a thread that runs the program's code, or that
-    /// stands in front of a call.
+    /// A SIGSYS with the value [`POKE`](crate::sent_signals::POKE) has come: to a thread that runs
+    /// the program's code, or that stands in front of a call.
     fn poked(&self, _frame: &mut Context) {}
 
-    /// A SIGSYS with the value [`POKE`] has come to a thread that is in the agent's code.
-    /// [`ProcessEvents::poked`] is not called.
+    /// A SIGSYS with the value [`POKE`](crate::sent_signals::POKE) has come to a thread that is in
+    /// the agent's code. [`ProcessEvents::poked`] is not called.
     fn poke_missed(&self) {}
 
     /// A child is about to be made.

@@ -14,8 +14,8 @@ use super::native_calls::{
 };
 use super::thread::{self, Thread};
 use super::{
-    call_reporting, clone, exec, kernel_signals, patch, policy, sigaltstack_call, signal_handlers,
-    signal_masks, temporary_masks, thread_stop,
+    call_reporting, clone, exec, kernel_signals, patch, policy, sent_signals, sigaltstack_call,
+    signal_handlers, signal_masks, temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::call::Call;
@@ -31,9 +31,6 @@ const PTRACE_TRACEME: u64 = 0;
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
-/// Value of the signal that makes a thread turn its dispatch off.
-const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
-
 /// Puts our handler in place of the program's, which `masks` keeps. `believed`: see
 /// [`crate::start`].
 pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()> {
@@ -45,11 +42,6 @@ pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()>
 /// Our action has changed ([`action`]).
 pub(super) fn renew() -> sys::Result<()> {
     kernel_signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
-}
-
-/// Has another thread of this process take its dispatch off at once, wherever it is.
-pub(super) fn call_off(tid: u32) {
-    kernel_signals::send(tid, CALLED_OFF);
 }
 
 /// Our handler, entered by way of [`pkeys`].
@@ -83,10 +75,10 @@ fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
     let carried = u64::from(info.call as u32) | u64::from(info.arch) << 32;
     let is_sent = |what| info.code == kernel_signals::SI_QUEUE && carried == what;
-    let is_to_stop = is_sent(thread_stop::STOP);
-    let is_poked = carried == policy::POKE
+    let is_to_stop = is_sent(sent_signals::STOP);
+    let is_poked = carried == sent_signals::POKE
         && (info.code == kernel_signals::SI_QUEUE || info.code == kernel_signals::SI_TIMER);
-    let called_off = is_sent(CALLED_OFF) && crate::interception_state::is_retired();
+    let called_off = is_sent(sent_signals::CALL_OFF) && crate::interception_state::is_retired();
     let mask = sys::set_mask(!0);
     // First, as what is lost may be the call behind one that was made, of which the policy has not
     // been told.

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::alternate_stack::{self, AUTODISARM, Altstack};
 use super::kernel_signals::{self, Action};
 use super::reported_call_state::Begun;
+use super::sent_signals;
 use crate::address_range::AddressRange;
 use crate::address_space;
 use crate::arch::{
@@ -350,7 +351,7 @@ impl Thread {
         let Some(faults) = self.faults.take() else { return };
         // SAFETY: a timer of the policy's.
         let _ = unsafe { sys::raw(nr::TIMER_DELETE, [faults.timer.into(), 0, 0, 0, 0, 0]) };
-        kernel_signals::drop_timers(super::policy::POKE);
+        kernel_signals::drop_timers(sent_signals::POKE);
     }
 
     /// Arms dispatch for this thread, which is the one that runs.

@@ -17,13 +17,11 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 
 use crate::arch::Context;
-use crate::kernel_signals;
 use crate::reported_call_state::Begun;
 use crate::sys::{self, nr};
 use crate::thread::{self, Thread};
+use crate::{kernel_signals, sent_signals};
 
-/// Value of the signal that stops a thread.
-pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
 /// Most times that threads that have not come are sent the signal. A thread that makes a call just
 /// then may get only the signal for that call.
 const TIMES: u32 = 500;
@@ -68,7 +66,7 @@ pub fn stop_others() -> sys::Result<Stopped> {
     for _ in 0..TIMES {
         thread::others(|thread| {
             if !has_come(thread, number) {
-                kernel_signals::send(thread.number(), STOP);
+                sent_signals::stop(thread.number());
             }
         });
         // Threads that are not stopped yet may make others: all have come when none is missing.

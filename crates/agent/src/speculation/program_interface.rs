@@ -8,8 +8,8 @@ use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table}
 use super::table_host::{HOST, has_ended, is_alive, map_table, shared, table, this_thread};
 use super::{checkpoint, descriptor_table, user_buffers, write_faults};
 use crate::arch::Context;
-use crate::plane::policy::{self, ReportingVerdict};
-use crate::plane::{Call, Verdict};
+use crate::plane::policy::ReportingVerdict;
+use crate::plane::{Call, Verdict, sent_signals};
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
@@ -175,7 +175,7 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
     if let Some(owner) = tell
         && owner != this_thread()
     {
-        policy::poke(owner.process, owner.thread);
+        sent_signals::poke(owner.process, owner.thread);
     }
     table.finish_settling(id);
     Ok(0)

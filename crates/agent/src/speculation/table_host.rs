@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use runahead_abi::control_protocol::SPECULATES;
 use runahead_speculation::{self as speculation, Host, Owner, Table};
 
-use crate::plane::{policy, thread};
+use crate::plane::{sent_signals, thread};
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, nr};
 use crate::{address_space, control_client};
@@ -32,7 +32,7 @@ impl Host for ThisProcess {
 
     fn poke(&self, whom: Owner) {
         if whom != self.current_thread() {
-            policy::poke(whom.process, whom.thread);
+            sent_signals::poke(whom.process, whom.thread);
         }
     }
 }
