@@ -1,10 +1,50 @@
 //! Places for threads to come, and from threads that have ended.
 
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-use super::Thread;
-use crate::arch::{RUNAHEAD_RETURNED, RUNAHEAD_SPARE, SMALL_STACK_BYTES, SPARES};
+use super::thread_state::{GUARD_BYTES, Thread};
+use crate::address_space;
+use crate::arch::{RUNAHEAD_RETURNED, RUNAHEAD_SPARE, SMALL_STACK_BYTES, SPARES, STACK_BYTES};
 use crate::sys;
+
+/// Bytes of a thread's stack for signals: many frames may lie there for a moment.
+const SIGNAL_STACK_BYTES: u64 = 256 << 10;
+
+impl Thread {
+    /// Maps a place with a stack of `stack` bytes, for a thread to come.
+    fn map(stack: usize) -> sys::Result<&'static Thread> {
+        let at = address_space::map_stack(stack as u64)?;
+        let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
+        let top = (place - SIGNAL_STACK_BYTES) & !(GUARD_BYTES - 1);
+        // SAFETY: memory that has just been mapped, of which nothing is used.
+        unsafe { sys::protect(top, GUARD_BYTES, 0) }?;
+        let thread = Thread::new(top, [at, stack as u64]);
+        // SAFETY: the end of a fresh mapping, aligned, with room for one; it is unmapped only when
+        // its thread has ended.
+        unsafe {
+            (place as *mut Thread).write(thread);
+            Ok(&*(place as *const Thread))
+        }
+    }
+
+    /// Maps the place of the program's first thread.
+    pub(crate) fn map_first() -> sys::Result<&'static Thread> {
+        Self::map(STACK_BYTES)
+    }
+
+    /// Makes this place a spare one: it was not needed, or its thread has left.
+    pub(crate) fn give_back(&self) {
+        let own = core::ptr::from_ref(self).cast_mut();
+        let none = core::ptr::null_mut();
+        let free = |s: &AtomicPtr<Thread>| s.compare_exchange(none, own, Release, Relaxed).is_ok();
+        if !RUNAHEAD_SPARE.iter().any(free) {
+            let [at, len] = self.mapped.get();
+            // SAFETY: the place is in no table, and no thread is on its stack: its own thread took
+            // it from the table, and is on the program's stack.
+            unsafe { address_space::give_back(at, len) };
+        }
+    }
+}
 
 fn spares() -> usize {
     RUNAHEAD_SPARE.iter().filter(|spare| !spare.load(Relaxed).is_null()).count()
