@@ -6,7 +6,7 @@ use crate::arch::{CALLS, CHECKED, COMMANDED, RUNAHEAD_INTEREST, SAMPLED, SEEN, T
 use crate::interception_state::{IS_QUICK, REPORTS, SEES_ALL, is_quick, reports};
 use crate::plane_calls::{is_checked, is_the_planes};
 use crate::policy::{self, AnyPolicy, Interest};
-use crate::{call_reporting, patch, sigsys, sys};
+use crate::{call_reporting, dispatch_signal, patch, sys};
 
 /// Installs `policy`.
 pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
@@ -23,7 +23,7 @@ pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
     // A shadow whose target reported calls may not change an action any more, and no signal of ours
     // interrupts it.
     if REPORTS.swap(reports, Relaxed) != reports && reports {
-        sigsys::renew()?;
+        dispatch_signal::install_action()?;
     }
     let others = match interest {
         Some(Interest::Every) => SEEN,

@@ -7,7 +7,7 @@ use crate::call_routing::set_interest;
 use crate::interception_state::{CALLING_OFF, REPORTS, RETIRED, STANDS_DOWN, is_retired};
 use crate::patch::has_threads;
 use crate::thread::{self, Thread};
-use crate::{policy, sent_signals, signal_block, signal_masks, sigsys, sys};
+use crate::{dispatch_signal, policy, sent_signals, signal_block, signal_masks, sys};
 
 /// Leaves the agent's code after a panic: the program goes on without the agent.
 ///
@@ -41,7 +41,7 @@ pub fn stand_down() {
     report_loss();
     policy::remove();
     if REPORTS.swap(false, Relaxed) {
-        let _ = sigsys::renew();
+        let _ = dispatch_signal::install_action();
     }
     (0..CALLS as u64).for_each(|nr| set_interest(nr, 0));
 }

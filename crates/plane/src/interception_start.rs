@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 use crate::address_range::AddressRange;
 use crate::interception_state::{PROCESS, TEXT};
 use crate::thread::{self, Thread};
-use crate::{address_space, arch, clone, sigsys, sys};
+use crate::{address_space, arch, clone, dispatch_signal, signal_masks, sys};
 
 /// Starts interception: every call of this thread, the program's first, from outside of the agent's
 /// `text` becomes a signal. `pkru_at` is as in [`arch::pkeys::begin`]. `believed` is the signal
@@ -29,7 +29,8 @@ pub fn start(
     }
     clone::note_that_memory_is_ours();
     thread.take_signals();
-    sigsys::install(thread, believed)?;
+    let programs = dispatch_signal::install_action()?;
+    signal_masks::keep_sigsys(thread, programs, believed);
     thread.arm()
 }
 

@@ -23,7 +23,7 @@ mod call_reporting;
 mod call_restart;
 mod call_routing;
 mod clone;
-mod dispatch_siginfo;
+mod dispatch_signal;
 mod exec;
 mod interception_end;
 mod interception_start;

@@ -17,7 +17,7 @@ use linux_raw_sys::general as k;
 
 use super::alternate_stack::{AUTODISARM, Altstack};
 use super::call_reporting;
-use super::dispatch_siginfo;
+use super::dispatch_signal;
 use super::kernel_signals::{self, Action, SIG_DFL};
 use super::policy;
 use super::signal_actions;
@@ -73,7 +73,7 @@ pub(crate) extern "C" fn runahead_begin_handler(
         unsafe { go_on_undisturbed(context.copy()) }
     }
     // SAFETY: the same.
-    if let Some(call) = unsafe { dispatch_siginfo::unanswered(context) }
+    if let Some(call) = unsafe { dispatch_signal::unanswered(context) }
         && thread.is_some_and(|thread| is_alone(thread, signal))
         && kernel_signals::send_to_itself(signal, info)
     {

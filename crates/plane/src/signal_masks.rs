@@ -25,7 +25,7 @@ use super::signal_actions::{
 };
 use super::signal_handlers::{self, Handler};
 use super::thread::Thread;
-use super::{dispatch_siginfo, program_faults};
+use super::{dispatch_signal, program_faults};
 use crate::arch::Context;
 use crate::call::Call;
 use crate::interception_end::retire_all_threads;
@@ -82,7 +82,7 @@ pub(super) fn action_to_lend() -> Action {
 /// Installs our action again in a new process, before dispatch is on, if it was made with cleared
 /// handlers (CLONE_CLEAR_SIGHAND).
 pub(super) fn take_again(thread: &Thread) {
-    let ours = dispatch_siginfo::action();
+    let ours = dispatch_signal::action();
     undisturbed(|mask| {
         let now = set_action(k::SIGSYS as i32, None);
         if now.is_ok_and(|now| now.handler != ours.handler) {

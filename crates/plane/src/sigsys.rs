@@ -5,9 +5,7 @@
 //! dispatched (the kernel kills the process), so it does not block itself and `masks` keeps it out
 //! of every mask.
 
-use linux_raw_sys::general as k;
-
-use super::dispatch_siginfo::{Info, SYS_USER_DISPATCH, action};
+use super::dispatch_signal::{Info, SYS_USER_DISPATCH};
 use super::native_calls::{
     has_held, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform,
     takes_its_stack,
@@ -30,19 +28,6 @@ const PTRACE_TRACEME: u64 = 0;
 
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-
-/// Puts our handler in place of the program's, which `masks` keeps. `believed`: see
-/// [`crate::start`].
-pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()> {
-    let old = kernel_signals::set_action(k::SIGSYS as i32, Some(&action()))?;
-    signal_masks::keep_sigsys(thread, old, believed);
-    Ok(())
-}
-
-/// Our action has changed ([`action`]).
-pub(super) fn renew() -> sys::Result<()> {
-    kernel_signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
-}
 
 /// Our handler, entered by way of [`pkeys`].
 pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {

@@ -2,8 +2,9 @@
 
 use linux_raw_sys::general as k;
 
-use super::kernel_signals::Action;
+use super::kernel_signals::{self, Action};
 use crate::arch::{self, Context, pkeys};
+use crate::sys;
 
 /// `si_code` of a dispatched call (asm-generic/siginfo.h).
 pub(super) const SYS_USER_DISPATCH: i32 = 2;
@@ -27,6 +28,12 @@ pub(super) fn action() -> Action {
     let restart = if crate::interception_state::reports() { 0 } else { k::SA_RESTART };
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | restart;
     Action { handler: pkeys::on_signal(), flags: flags.into(), restorer: arch::restorer(), mask: 0 }
+}
+
+/// Gives the kernel our action for the signal, which may have changed ([`action`]). Returns the one
+/// that it had.
+pub(super) fn install_action() -> sys::Result<Action> {
+    kernel_signals::set_action(k::SIGSYS as i32, Some(&action()))
 }
 
 /// Frame that our handler would return from, if it was itself interrupted in front of its first
