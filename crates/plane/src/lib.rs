@@ -44,6 +44,7 @@ pub mod signal_block;
 mod signal_handlers;
 mod signal_masks;
 mod sigsys;
+mod sigsys_forwarding;
 pub mod sys;
 mod temporary_masks;
 pub mod thread;

@@ -2,9 +2,8 @@
 //!
 //! If SIGSYS is blocked when a call is dispatched, the kernel kills the process. So its bit is
 //! taken out of every mask that the program hands to the kernel and put back into every mask that
-//! it reads; its handler for SIGSYS is kept here and called for signals that are not ours. A SIGSYS
-//! that comes while the program believes it blocked would have to wait, be seen to wait, and
-//! perhaps be taken by a call: the process then goes on without us, and the kernel does all that.
+//! it reads; its action for SIGSYS is kept here, for signals that are not ours
+//! (`sigsys_forwarding`).
 //!
 //! The kernel is given [`signal_handlers::address`] instead of every handler of the program's. That
 //! notes in the frame what was believed before, where the handler's mask has SIGSYS in it, and goes
@@ -12,40 +11,26 @@
 
 mod mask_calls;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
+use super::dispatch_signal;
 use super::kernel_signals::{
-    Action, MASK_BYTES, SI_TKILL, SIG_DFL, SIG_IGN, SIGNALS, SYNCHRONOUS, SYS_BIT, bit_of, block,
-    current_mask, has_sigsys, raise_sigsys, send_again, set_action, undisturbed, without_sigsys,
+    Action, SIG_DFL, SIG_IGN, SIGNALS, SYS_BIT, bit_of, block, has_sigsys, set_action, undisturbed,
+    without_sigsys,
 };
-use super::signal_actions::{
-    ANY_HANDLERS, ASKS_FOR_STACK, Given, HANDLED, HANDLERS, IN_MASK_OF, ON_STACK, PROGRAMS, changed,
-};
-use super::signal_handlers::{self, Handler};
+use super::signal_actions::{Given, HANDLED, IN_MASK_OF, changed};
+use super::signal_handlers;
 use super::thread::Thread;
-use super::{dispatch_signal, program_faults};
 use crate::arch::Context;
-use crate::call::Call;
-use crate::interception_end::retire_all_threads;
-use crate::interception_state::is_retired;
 use crate::lock::Lock;
-use crate::sys::{self, copy_in, nr};
 
 pub(super) use mask_calls::{can_go_by, sigaction, sigprocmask};
 
-/// `si_code` of a call that a filter has trapped (asm-generic/siginfo.h).
-const SYS_SECCOMP: i32 = 1;
-
-/// State of the process rather than of a thread.
-struct Kept {
-    /// The program's action for SIGSYS.
-    sigsys: Action,
-}
-
-static KEPT: Lock<Kept> =
-    Lock::new(Kept { sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 } });
+/// The program's action for SIGSYS.
+static SIGSYS_ACTION: Lock<Action> =
+    Lock::new(Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 });
 
 /// True if the parent of a new thread believes that SIGSYS is blocked.
 static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
@@ -62,21 +47,22 @@ pub(super) fn makes_a_thread(thread: &Thread) {
 
 /// The program's action for SIGSYS. Signals must be blocked. A vfork child has one of its own, but
 /// not memory to keep it in.
-fn kept_action(thread: Option<&Thread>) -> Action {
+pub(super) fn sigsys_action(thread: Option<&Thread>) -> Action {
     let of_child = thread.and_then(|thread| thread.lent.get()).map(|lent| lent.sigsys);
-    of_child.unwrap_or_else(|| KEPT.with(|kept| kept.sigsys))
+    of_child.unwrap_or_else(|| SIGSYS_ACTION.with(|sigsys| *sigsys))
 }
 
-fn keep_action(thread: &Thread, action: Action) {
-    match thread.lent.get() {
-        Some(lent) => thread.lent.set(Some(lent.with_sigsys(action))),
-        None => KEPT.with(|kept| kept.sigsys = action),
+/// Sets what [`sigsys_action`] returns. Signals must be blocked.
+pub(super) fn set_sigsys_action(thread: Option<&Thread>, action: Action) {
+    match thread.and_then(|thread| Some((thread, thread.lent.get()?))) {
+        Some((thread, lent)) => thread.lent.set(Some(lent.with_sigsys(action))),
+        None => SIGSYS_ACTION.with(|sigsys| *sigsys = action),
     }
 }
 
 /// The program's action, for a vfork child to begin with.
 pub(super) fn action_to_lend() -> Action {
-    undisturbed(|mask| (kept_action(None), mask))
+    undisturbed(|mask| (sigsys_action(None), mask))
 }
 
 /// Installs our action again in a new process, before dispatch is on, if it was made with cleared
@@ -86,9 +72,9 @@ pub(super) fn take_again(thread: &Thread) {
     undisturbed(|mask| {
         let now = set_action(k::SIGSYS as i32, None);
         if now.is_ok_and(|now| now.handler != ours.handler) {
-            let ignored = kept_action(Some(thread)).handler == SIG_IGN;
+            let ignored = sigsys_action(Some(thread)).handler == SIG_IGN;
             let handler = if ignored { SIG_IGN } else { SIG_DFL };
-            keep_action(thread, Action { handler, flags: 0, restorer: 0, mask: 0 });
+            set_sigsys_action(Some(thread), Action { handler, flags: 0, restorer: 0, mask: 0 });
             if thread.lent.get().is_none() {
                 IN_MASK_OF.store(0, Relaxed);
                 HANDLED.store(0, Relaxed);
@@ -101,14 +87,14 @@ pub(super) fn take_again(thread: &Thread) {
 
 /// Frees, in a forked child, the lock that another thread held.
 pub(super) fn in_new_process() {
-    KEPT.break_open();
+    SIGSYS_ACTION.break_open();
 }
 
 /// Takes SIGSYS over from the program, with what it inherited: its action, and the mask, or what it
 /// believes of that.
 pub(super) fn keep_sigsys(thread: &Thread, action: Action, believed: Option<u64>) {
     undisturbed(|mask| {
-        KEPT.with(|kept| kept.sigsys = action);
+        SIGSYS_ACTION.with(|sigsys| *sigsys = action);
         thread.blocked.set(has_sigsys(believed.unwrap_or(mask)));
         ((), if believed.is_some() { mask } else { without_sigsys(mask) })
     });
@@ -133,7 +119,7 @@ fn restore_actions(thread: &Thread) {
             );
         }
     }
-    let action = kept_action(Some(thread));
+    let action = sigsys_action(Some(thread));
     let _ = set_action(k::SIGSYS as i32, Some(&action));
 }
 
@@ -146,81 +132,7 @@ pub(super) fn restore_mask(thread: &Thread) {
 
 /// The program's action for SIGSYS, if that is to ignore it. Signals must be blocked.
 pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
-    Some(kept_action(Some(thread))).filter(|action| action.handler == SIG_IGN)
-}
-
-/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
-pub(super) fn forward_sigsys(
-    thread: Option<&'static Thread>,
-    code: i32,
-    info: u64,
-    context: &mut Context,
-) {
-    let mut action = undisturbed(|mask| (kept_action(thread), mask));
-    let blocked = thread.filter(|thread| thread.blocked.get());
-    if code == SYS_SECCOMP {
-        // Of the instruction itself: who blocks or ignores it is killed by it.
-        if blocked.is_some() || action.handler == SIG_IGN {
-            action.handler = SIG_DFL;
-        }
-    } else if thread.is_none() && !is_retired() && new_threads_block() {
-        // A new thread that is not known yet: it comes again when that is so (`clone::adopt`).
-        context.mask |= SYS_BIT;
-        return undisturbed(|mask| {
-            send_again(SI_TKILL, info);
-            ((), mask | SYS_BIT)
-        });
-    } else if blocked.is_some() {
-        // Now it would wait, and calls would see it wait, or take it.
-        retire_all_threads();
-        context.mask |= SYS_BIT;
-        return undisturbed(|mask| {
-            send_again(code, info);
-            ((), mask | SYS_BIT)
-        });
-    }
-    match action.handler {
-        SIG_IGN => {}
-        SIG_DFL => {
-            let _ = set_action(k::SIGSYS as i32, Some(&action));
-            raise_sigsys();
-        }
-        _ => {
-            if action.flags & u64::from(k::SA_RESETHAND) != 0 {
-                let reset = Action { handler: SIG_DFL, ..action };
-                undisturbed(|mask| match thread {
-                    Some(thread) => (keep_action(thread, reset), mask),
-                    None => (KEPT.with(|kept| kept.sigsys = reset), mask),
-                });
-            }
-            let now = sys::set_mask(!0);
-            let mask = now | mask_for_handler(thread, &action, context);
-            // SAFETY: this signal's own frame; its handler was to be ours.
-            unsafe {
-                signal_handlers::enter(
-                    thread,
-                    k::SIGSYS as i32,
-                    Handler::of(&action),
-                    mask,
-                    context,
-                )
-            }
-        }
-    }
-}
-
-/// Signals that the program's handler for SIGSYS blocks, beside those that are blocked.
-fn mask_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Context) -> u64 {
-    let deferred = action.flags & u64::from(k::SA_NODEFER) == 0;
-    let mut mask = action.mask | if deferred { SYS_BIT } else { 0 };
-    if let Some(thread) = thread.filter(|thread| thread.armed.get()) {
-        context.note_believed(thread.blocked.get(), SYS_BIT);
-        if has_sigsys(mask) {
-            thread.blocked.set(true);
-        }
-        mask = without_sigsys(mask);
-    }
-    mask
+    Some(sigsys_action(Some(thread))).filter(|action| action.handler == SIG_IGN)
 }
 
 /// The program returns from a signal through this frame: its mask becomes what the kernel may have.
@@ -238,7 +150,7 @@ pub(super) fn restore_from(thread: &Thread, frame: &mut Context) {
 /// Sets SIGSYS as the program left it, in a forked child that runs natively. Returns the mask to
 /// run with.
 pub(super) fn in_child(thread: &Thread, mask: u64) -> u64 {
-    KEPT.break_open();
+    SIGSYS_ACTION.break_open();
     restore_actions(thread);
     thread.as_believed(mask)
 }

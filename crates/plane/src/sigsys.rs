@@ -13,7 +13,7 @@ use super::native_calls::{
 use super::thread::{self, Thread};
 use super::{
     call_reporting, clone, exec, kernel_signals, patch, policy, sent_signals, sigaltstack_call,
-    signal_handlers, signal_masks, temporary_masks, thread_stop,
+    signal_handlers, signal_masks, sigsys_forwarding, temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::call::Call;
@@ -105,7 +105,7 @@ fn other(info: &Info, context: &mut Context) {
         _ if called_off => {}
         _ => {
             let at = core::ptr::from_ref(info) as u64;
-            signal_masks::forward_sigsys(thread, info.code, at, context);
+            sigsys_forwarding::forward(thread, info.code, at, context);
         }
     }
 }

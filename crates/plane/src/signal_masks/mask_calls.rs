@@ -1,7 +1,21 @@
 //! The calls about actions and masks, as the program means them.
 
-use super::*;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::{set_sigsys_action, sigsys_action};
+use crate::call::Call;
+use crate::kernel_signals::{
+    Action, MASK_BYTES, SIG_IGN, SYNCHRONOUS, SYS_BIT, bit_of, current_mask, has_sigsys,
+    set_action, undisturbed, without_sigsys,
+};
+use crate::signal_actions::{
+    ANY_HANDLERS, ASKS_FOR_STACK, Given, HANDLED, HANDLERS, IN_MASK_OF, ON_STACK, PROGRAMS, changed,
+};
+use crate::sys::{self, copy_in, nr};
 use crate::temporary_masks::refused;
+use crate::{program_faults, signal_handlers};
 
 /// rt_sigaction as the program means it. What the kernel made of it is put right before any handler
 /// can run here.
@@ -52,13 +66,13 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
     let (thread, signal) = (call.thread, signal as u32);
     if signal == k::SIGSYS {
         // The program is to find what it left there.
-        let Ok(ours) = set_action(signal as i32, Some(&kept_action(Some(thread)))) else {
+        let Ok(ours) = set_action(signal as i32, Some(&sigsys_action(Some(thread)))) else {
             return call.perform();
         };
         let ret = call.perform();
         if let Ok(now) = set_action(signal as i32, Some(&ours)) {
             note_handler(now.handler);
-            keep_action(thread, now);
+            set_sigsys_action(Some(thread), now);
         }
         return ret;
     }
