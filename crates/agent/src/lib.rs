@@ -11,7 +11,7 @@
 //!   call has just shown that it may be.
 //! - Any thread of a target may run agent code, each on a stack of the agent's that is its own
 //!   (`plane::thread`); nested signal handlers are sent straight to the kernel. Data that threads
-//!   share is atomic and may be torn where that costs a hint only, or is under a [`lock::Lock`]. A
+//!   share is atomic and may be torn where that costs a hint only, or is under a [`spin_lock::Lock`]. A
 //!   shadow has one thread, and may use [`thread_owned::Owned`].
 //! - No lock is held during a wait for storage or for another process.
 //! - The image is compiled for baseline x86-64 only: it never touches the upper halves of vector
@@ -65,4 +65,4 @@ pub mod targets;
 mod thread_timer;
 mod uninherited_memory;
 
-use runahead_plane::{self as plane, address_space, arch, lock, sys, thread_owned};
+use runahead_plane::{self as plane, address_space, arch, spin_lock, sys, thread_owned};

@@ -1,6 +1,6 @@
 //! Asks the policy for its verdict on a call that has reached the agent's stack.
 
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::interception_state::{reports, sees_all};
 use crate::plane_calls::is_checked;
 use crate::policy::{self, AnyPolicy, Verdict};

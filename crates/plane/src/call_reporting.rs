@@ -12,8 +12,8 @@ use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
-use crate::call::Call;
 use crate::call_restart::{self, Instead};
+use crate::intercepted_call::Call;
 use crate::interception_state::reports;
 use crate::policy::ReportingPolicy;
 use crate::policy::{self, Next, PlaneCallVerdict, ReportingVerdict};

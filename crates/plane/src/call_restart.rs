@@ -18,7 +18,7 @@
 use linux_raw_sys::general as k;
 
 use crate::arch::Context;
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::reported_call_state::{Begun, Place};
 
 use crate::sys::{self, nr};

@@ -20,7 +20,7 @@ use super::{
     trampolines,
 };
 use crate::arch::{self, Context};
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::interception_end::{retire, retire_all_threads, retire_this};
 use crate::interception_state::{PROCESS, is_retired, stands_down};
 use crate::sys::{self, nr};

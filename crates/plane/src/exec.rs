@@ -8,7 +8,7 @@ use super::policy::Exec;
 use super::thread::Thread;
 use super::{policy, program_faults, signal_masks};
 use crate::address_range::AddressRange;
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::{address_space, sys};
 
 /// Makes the call; returns only if it fails.

@@ -3,7 +3,7 @@
 use super::thread::Thread;
 use super::{kernel_signals, signal_actions, trampolines};
 use crate::arch::{self, Context};
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::sys::{self, nr};
 
 /// Bytes that a reported call has below the red zone meanwhile; a patched site has fewer.

@@ -33,7 +33,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use crate::address_range::AddressRange;
 use crate::arch::Context;
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::sys;
 
 /// Stands in for the number of a call that the program makes by the 32-bit entry (`int 0x80`).

@@ -11,7 +11,7 @@ use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context};
 use crate::kernel_signals::{self, Action, SIG_DFL};
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 use crate::{policy, sys, thread, thread_stop};
 
 /// Signals by which instructions fail.

@@ -4,7 +4,7 @@
 use super::alternate_stack::{AUTODISARM, Altstack};
 use super::thread::Thread;
 use crate::arch::Context;
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::sys::{self, Errno, copy_in, nr};
 
 /// sigaltstack(2) as the program means it; `None` if what is given cannot be known (a filter around

@@ -24,7 +24,7 @@ use super::signal_actions::{Given, HANDLED, IN_MASK_OF, changed};
 use super::signal_handlers;
 use super::thread::Thread;
 use crate::arch::Context;
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 
 pub(super) use mask_calls::{can_go_by, sigaction, sigprocmask};
 

@@ -16,8 +16,8 @@ use super::{
     signal_handlers, signal_masks, sigsys_forwarding, temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
-use crate::call::Call;
 use crate::call_routing::is_interesting;
+use crate::intercepted_call::Call;
 use crate::interception_state::reports;
 use crate::plane_calls::{is_checked, is_the_planes};
 use crate::policy::Verdict;

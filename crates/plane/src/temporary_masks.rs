@@ -1,6 +1,6 @@
 //! Masks that calls have for their own duration.
 
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::kernel_signals::{has_sigsys, without_sigsys};
 use crate::sys::{self, copy_in, nr};
 

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 
 /// Call sites that have a trampoline, by index.
 static SITES: Sites<CLONE_SITES> = Sites::new();

@@ -16,9 +16,9 @@ use super::process_checkpoints::{OPEN_MAX, Process};
 use super::{FAILED, table_host};
 use crate::address_space;
 use crate::arch::Context;
-use crate::lock::Lock;
 use crate::plane::{patch, policy, program_faults, thread_stop};
 use crate::session::Session;
+use crate::spin_lock::Lock;
 use crate::sys;
 
 /// Checkpoints of this process; allocated at the first one.

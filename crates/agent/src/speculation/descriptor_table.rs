@@ -11,7 +11,7 @@ use runahead_abi::filesystem_table;
 
 use super::output_buffer::{self, DescriptorKind};
 use super::socket_pairs;
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 use crate::sys::{self, Fd};
 
 /// Descriptors that are tracked; others count as shared.

@@ -31,8 +31,8 @@ use super::thread_states::{self, THREADS};
 use super::writable_groups::{Group, WritableGroups};
 use super::writable_regions::{self, REGIONS, Region};
 use crate::address_space;
-use crate::lock::Lock;
 use crate::session::Session;
+use crate::spin_lock::Lock;
 use crate::sys::{self, Errno, PAGE, nr};
 
 /// Bytes of a group, aligned to this size.

@@ -13,9 +13,9 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
 
 use super::call_outcome::Outcome;
-use crate::lock::Lock;
 use crate::plane::{Call, signal_block};
 use crate::session;
+use crate::spin_lock::Lock;
 use crate::sys;
 
 /// Ranges that are remembered. A shadow ends when it touches a range that did not fit.

@@ -11,9 +11,9 @@
 use linux_raw_sys::general as k;
 use runahead_abi::filesystem_table;
 
-use crate::lock::Lock;
 use crate::plane;
 use crate::shadow::shadow_descriptors;
+use crate::spin_lock::Lock;
 use crate::sys::{self, AT_FDCWD, Fd};
 
 /// Mounts that are remembered.

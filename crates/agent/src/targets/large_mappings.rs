@@ -10,7 +10,7 @@ use super::page_residency::PageSource;
 use super::stall_probing::SHORT_WAIT_US;
 use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 use crate::path_text;
 use crate::plane::{self, signal_block};
 use crate::sys::{self, Fd};

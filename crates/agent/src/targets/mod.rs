@@ -61,6 +61,7 @@ use crate::plane::{
 };
 use crate::session::{self, Session};
 use crate::shadow;
+use crate::spin_lock::Lock;
 use crate::sys::{self, AT_FDCWD, nr};
 use call_outcome::Outcome;
 use call_sampling::SAMPLED_CALLS;

@@ -17,7 +17,7 @@ use super::stall_probing::StallProbing;
 use super::sync_history::SyncHistory;
 use crate::arch::ticks;
 use crate::descriptor_names::{FileKind, NAMES};
-use crate::lock::Lock;
+use crate::spin_lock::Lock;
 use crate::plane::{self, thread::Thread};
 use crate::session::Session;
 use crate::sys;

@@ -74,7 +74,7 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::policy::Verdict;
 use crate::sample_counter;
 use crate::thread::Thread;

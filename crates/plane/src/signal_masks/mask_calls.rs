@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use super::{set_sigsys_action, sigsys_action};
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::kernel_signals::{
     Action, MASK_BYTES, SIG_IGN, SYNCHRONOUS, SYS_BIT, bit_of, current_mask, has_sigsys,
     set_action, undisturbed, without_sigsys,

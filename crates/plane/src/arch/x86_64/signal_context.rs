@@ -1,7 +1,7 @@
 //! The frame of a signal, as a handler reads and changes it.
 
 use super::{SYSCALL, runahead_exit};
-use crate::call::Call;
+use crate::intercepted_call::Call;
 use crate::sys;
 use crate::thread::Thread;
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use super::super::{PAGE, State, another_thread, patch};
 use super::generate::{self, Generated, NUMBERS};
-use super::guest::{self, Registers};
+use super::guest_code::{self, Registers};
 use super::std;
 use super::{Random, Told, in_child, seed, shared};
 use crate::arch::planted_mistakes;
@@ -66,10 +66,10 @@ fn run(input: Registers, data: &[u8], code: u64) -> Outcome {
     memory(DATA, 2 * PAGE).fill(0x5a);
     memory(DATA, PAGE).copy_from_slice(data);
     let mut registers = input;
-    guest::log().made = 0;
+    guest_code::log().made = 0;
     // SAFETY: generated code returns and keeps to its memory.
-    unsafe { guest::run(&mut registers, code) };
-    let log = guest::log();
+    unsafe { guest_code::run(&mut registers, code) };
+    let log = guest_code::log();
     // Below the red zone, handlers and stubs may write.
     let data = memory(DATA, PAGE + (registers.rsp.clamp(DATA + PAGE, STACK_TOP) - DATA - PAGE));
     let keep = data.len().saturating_sub(128);
@@ -110,10 +110,10 @@ fn one_case(random: &mut Random, state: &mut State, told: &'static Told, case: u
     told.case.store(case, SeqCst);
     let code = place(random);
     let inputs = inputs(random);
-    guest::log().trapped = 0;
+    guest_code::log().trapped = 0;
     let natively = inputs.each_ref().map(|(registers, data)| run(*registers, data, code));
-    let trapped = guest::log().trapped.min(64);
-    let mut sites = guest::log().traps[..trapped].to_vec();
+    let trapped = guest_code::log().trapped.min(64);
+    let mut sites = guest_code::log().traps[..trapped].to_vec();
     sites.sort_unstable();
     sites.dedup_by_key(|site| site.0);
     if random.one_in(2) {
@@ -129,9 +129,9 @@ fn one_case(random: &mut Random, state: &mut State, told: &'static Told, case: u
         told.shapes[index].fetch_add(1, SeqCst);
     }
     for (i, (registers, data)) in inputs.iter().enumerate() {
-        guest::log().trapped = 0;
+        guest_code::log().trapped = 0;
         let patched = run(*registers, data, code);
-        let (by_trap, made) = (guest::log().trapped as u64, patched.calls.len() as u64);
+        let (by_trap, made) = (guest_code::log().trapped as u64, patched.calls.len() as u64);
         told.calls_by_trap.fetch_add(by_trap, SeqCst);
         told.calls_by_stub.fetch_add(made - by_trap, SeqCst);
         let native = &natively[i];
@@ -157,8 +157,8 @@ fn batch(seed: u64, told: &'static Told, prepare: impl Fn()) -> Result<(), Strin
         if random.one_in(2) {
             another_thread();
         }
-        let mut state = Box::new(State::new(guest::entry));
-        guest::trap_calls_below(CODE + CODE_BYTES);
+        let mut state = Box::new(State::new(guest_code::entry));
+        guest_code::trap_calls_below(CODE + CODE_BYTES);
         for case in 0..CASES {
             one_case(&mut random, &mut state, told, case);
         }

@@ -6,8 +6,8 @@ extern crate std;
 
 mod fuzz;
 mod generate;
-mod guest;
-mod survey;
+mod guest_code;
+mod site_survey;
 mod threads;
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
