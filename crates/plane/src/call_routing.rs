@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use crate::arch::{CALLS, CHECKED, COMMANDED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
-use crate::interception_state::{IS_QUICK, REPORTS, SEES_ALL, is_quick, reports};
+use crate::interception_state::{REPORTS, SEES_ALL, SKIPS_REPORTS, reports, skips_reports};
 use crate::plane_calls::{is_checked, is_the_planes};
 use crate::policy::{self, AnyPolicy, Interest};
 use crate::{call_reporting, dispatch_signal, patch, sys};
@@ -53,10 +53,10 @@ pub(crate) fn set_interest(nr: u64, how: u8) {
 
 /// Route of a call where a [`ReportingPolicy`] can do with less than a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Quick {
+pub enum CallRoute {
     /// The call is made as it stands, and the policy does not see it.
     Unseen,
-    /// The policy sees a sample of the calls, as [`Quick::Before`] ([`crate::sample_counter`]).
+    /// The policy sees a sample of the calls, as [`CallRoute::Before`] ([`crate::sample_counter`]).
     Sampled,
     /// The policy sees the call ([`ReportingPolicy::before`](crate::ReportingPolicy::before)), by a
     /// patched site if there is one. It decides it there, or has it come with its frame.
@@ -67,22 +67,22 @@ pub enum Quick {
 
 /// Sets the route of each call, and patches sites from here on. Call it only while the process has
 /// one thread: a thread that waits in a call that no policy sees cannot be stopped.
-pub fn be_quick(how: impl Fn(u64) -> Quick) {
+pub fn set_routes(how: impl Fn(u64) -> CallRoute) {
     (0..CALLS as u64).for_each(|nr| {
         let how = match how(nr) {
-            Quick::Unseen => 0,
-            Quick::Sampled => SAMPLED,
-            Quick::Before => SEEN,
-            Quick::Reported => TRAPPED,
+            CallRoute::Unseen => 0,
+            CallRoute::Sampled => SAMPLED,
+            CallRoute::Before => SEEN,
+            CallRoute::Reported => TRAPPED,
         };
         set_interest(nr, how);
     });
-    IS_QUICK.store(true, Relaxed);
+    SKIPS_REPORTS.store(true, Relaxed);
 }
 
 /// Reports every call again.
 pub fn report_all() {
-    if IS_QUICK.swap(false, Relaxed) {
+    if SKIPS_REPORTS.swap(false, Relaxed) {
         (0..CALLS as u64).for_each(|nr| set_interest(nr, TRAPPED));
     }
 }
@@ -107,9 +107,9 @@ pub fn is_sampled(nr: u64) -> bool {
     RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
 }
 
-/// True if no call of this number is reported ([`Quick::Unseen`]).
+/// True if no call of this number is reported ([`CallRoute::Unseen`]).
 pub(crate) fn is_unseen(nr: u64) -> bool {
-    is_quick() && (nr as usize) < CALLS && !is_interesting(nr)
+    skips_reports() && (nr as usize) < CALLS && !is_interesting(nr)
 }
 
 /// True if the policy is asked without a frame of calls of this number that come as signals.

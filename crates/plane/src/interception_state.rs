@@ -6,8 +6,8 @@ use crate::address_range::AddressRange;
 
 /// The policy sees all calls ([`Interest::Every`](crate::Interest::Every)).
 pub(crate) static SEES_ALL: AtomicBool = AtomicBool::new(false);
-/// A policy that reports lets some calls go by ([`crate::be_quick`]). Read by the entry code.
-pub(crate) static IS_QUICK: AtomicBool = AtomicBool::new(false);
+/// A policy that reports lets some calls go by ([`crate::set_routes`]). Read by the entry code.
+pub(crate) static SKIPS_REPORTS: AtomicBool = AtomicBool::new(false);
 /// The policy is a [`ReportingPolicy`](crate::ReportingPolicy).
 pub(crate) static REPORTS: AtomicBool = AtomicBool::new(false);
 /// Interception has been given up.
@@ -31,9 +31,9 @@ pub(crate) fn reports() -> bool {
     REPORTS.load(Relaxed)
 }
 
-/// Some calls go by unreported ([`crate::be_quick`]).
-pub(crate) fn is_quick() -> bool {
-    IS_QUICK.load(Relaxed)
+/// Some calls go by unreported ([`crate::set_routes`]).
+pub(crate) fn skips_reports() -> bool {
+    SKIPS_REPORTS.load(Relaxed)
 }
 
 /// Interception has been given up.

@@ -55,7 +55,7 @@ mod trampolines;
 pub use address_range::AddressRange;
 pub use call_restart::is_partly_made;
 pub use call_routing::{
-    Quick, be_quick, is_sampled, report_all, see_all_of, set_policy, take_interest,
+    CallRoute, is_sampled, report_all, see_all_of, set_policy, set_routes, take_interest,
 };
 pub use clone::note_forking;
 pub use intercepted_call::Call;

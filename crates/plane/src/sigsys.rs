@@ -145,7 +145,7 @@ fn answer(info: &Info, context: &mut Context) {
     }
     let is_undisturbed = || thread.depth.get() == 0;
     if reports() {
-        if crate::interception_state::is_quick()
+        if crate::interception_state::skips_reports()
             && is_undisturbed()
             && !is_the_planes(call.nr)
             && patch::is_hot(site)

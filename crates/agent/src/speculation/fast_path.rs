@@ -18,26 +18,30 @@ use super::{
     checkpoint, child_private_calls, descriptor_table, mapping_calls, pipe_dependencies,
     planted_predictions, program_interface, target_prefetch,
 };
-use crate::plane::{self, Call, Quick, Verdict, signal_block};
+use crate::plane::{self, Call, CallRoute, Verdict, signal_block};
 use crate::sys::{self, nr};
 use crate::targets;
 
 /// Returns the path of a call while the process does not speculate, by what speculation needs to
 /// know of it later.
-fn normal_path(nr: u64) -> Quick {
+fn normal_path(nr: u64) -> CallRoute {
     match nr {
         // Changes of mappings and descriptors.
-        nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => Quick::Before,
-        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => Quick::Before,
-        nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Quick::Before,
-        nr::FADVISE64 => Quick::Before,
+        nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => {
+            CallRoute::Before
+        }
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => CallRoute::Before,
+        nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => CallRoute::Before,
+        nr::FADVISE64 => CallRoute::Before,
         // Reads from pipes whose tail may have speculative data.
-        nr::READ | nr::READV | nr::RECVFROM if !planted_predictions::is_on() => Quick::Before,
-        nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
-        nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
-        nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => Quick::Reported,
-        _ if planted_predictions::is_on() => Quick::Reported,
-        _ => Quick::Unseen,
+        nr::READ | nr::READV | nr::RECVFROM if !planted_predictions::is_on() => CallRoute::Before,
+        nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => {
+            CallRoute::Reported
+        }
+        nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => CallRoute::Reported,
+        nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => CallRoute::Reported,
+        _ if planted_predictions::is_on() => CallRoute::Reported,
+        _ => CallRoute::Unseen,
     }
 }
 
@@ -55,15 +59,17 @@ pub fn choose_paths() {
         return;
     }
     match speculates {
-        true => plane::be_quick(|nr| match class(nr) {
-            Class::Waits => Quick::Reported,
-            _ => Quick::Before,
+        true => plane::set_routes(|nr| match class(nr) {
+            Class::Waits => CallRoute::Reported,
+            _ => CallRoute::Before,
         }),
-        false => plane::be_quick(|nr| match normal_path(nr) {
-            Quick::Unseen if target_prefetch::target_sees(nr) && targets::may_be_sampled(nr) => {
-                Quick::Sampled
+        false => plane::set_routes(|nr| match normal_path(nr) {
+            CallRoute::Unseen
+                if target_prefetch::target_sees(nr) && targets::may_be_sampled(nr) =>
+            {
+                CallRoute::Sampled
             }
-            Quick::Unseen if target_prefetch::target_sees(nr) => Quick::Before,
+            CallRoute::Unseen if target_prefetch::target_sees(nr) => CallRoute::Before,
             otherwise => otherwise,
         }),
     }
@@ -75,7 +81,7 @@ pub fn is_asked_first(nr: u64) -> bool {
     match checkpoint::is_speculative() {
         true => !plane::has_threads() && class(nr) != Class::Waits,
         false if plane::has_threads() => target_prefetch::target_sees(nr),
-        false => target_prefetch::target_sees(nr) || normal_path(nr) == Quick::Before,
+        false => target_prefetch::target_sees(nr) || normal_path(nr) == CallRoute::Before,
     }
 }
 
@@ -139,17 +145,17 @@ pub fn before(call: &Call) -> Option<Verdict> {
     let result = match (asked.answered(), otherwise) {
         (Some(result), _) => result,
         _ if planted_predictions::wants() => return None,
-        (None, Quick::Unseen | Quick::Sampled) => return Some(Verdict::NATIVE),
-        (None, Quick::Reported) => return None,
-        (None, Quick::Before) if pipe_dependencies::may_read(call) => {
+        (None, CallRoute::Unseen | CallRoute::Sampled) => return Some(Verdict::NATIVE),
+        (None, CallRoute::Reported) => return None,
+        (None, CallRoute::Before) if pipe_dependencies::may_read(call) => {
             let looks = descriptor_table::may_be_pipe(call.fd(0))
                 && !pipe_dependencies::has_committed_data(call);
             return if looks { None } else { Some(Verdict::NATIVE) };
         }
-        (None, Quick::Before) if changes_nothing(call) => return Some(Verdict::NATIVE),
-        (None, Quick::Before) => call.perform(),
+        (None, CallRoute::Before) if changes_nothing(call) => return Some(Verdict::NATIVE),
+        (None, CallRoute::Before) => call.perform(),
     };
-    if otherwise != Quick::Unseen {
+    if otherwise != CallRoute::Unseen {
         note_made_call(call, result);
     }
     Some(Verdict::answer(result))

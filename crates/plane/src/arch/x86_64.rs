@@ -346,7 +346,7 @@ global_asm!(
     // A thread that is not known takes a spare place, if there is one. Where all are to be known it
     // may be that a program has changed the thread pointer: then the call traps, by which it is
     // found.
-    "8: cmp byte ptr [rip + {is_quick}], 0",
+    "8: cmp byte ptr [rip + {skips_reports}], 0",
     "jne 7b",
     "take_spare 9b",
     "jmp 6b",
@@ -593,7 +593,7 @@ global_asm!(
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
     trapped = const TRAPPED,
-    is_quick = sym crate::interception_state::IS_QUICK,
+    skips_reports = sym crate::interception_state::SKIPS_REPORTS,
     checked = const CHECKED,
     common_commands = const COMMON_COMMANDS,
     places = const sample_counter::PLACES,
