@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 
 use linux_raw_sys::general as k;
 
-use crate::arch::{self, Context, RED_ZONE, Told};
+use crate::arch::{self, CallStage, Context, RED_ZONE};
 use crate::call_restart::{self, Instead};
 use crate::intercepted_call::Call;
 use crate::interception_state::reports;
@@ -25,7 +25,7 @@ use crate::{native_calls, temporary_masks};
 /// Record below the red zone while a call is under way.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Kept {
+struct CallRecord {
     /// The call's number.
     number: u64,
     /// The address behind it.
@@ -37,7 +37,7 @@ struct Kept {
     instead: Instead,
 }
 
-const _: () = assert!(size_of::<Kept>() == native_calls::KEPT_BYTES);
+const _: () = assert!(size_of::<CallRecord>() == native_calls::RECORD_BYTES);
 
 /// Puts the call that traps into a page of its own.
 pub(super) fn prepare() -> sys::Result<()> {
@@ -189,7 +189,7 @@ pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
 
 /// Has the program make the call, or wait on a word, and come back.
 fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
-    let bytes = size_of::<Kept>() as u64;
+    let bytes = size_of::<CallRecord>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
     // The kernel makes a stack grow to where it writes.
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
@@ -198,7 +198,7 @@ fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mu
     if native_calls::takes_its_stack(call) || !policy::will_write(at, bytes) || !is_writable() {
         return in_place(call, site, word, context);
     }
-    let mut kept = Kept {
+    let mut record = CallRecord {
         number: call.nr,
         back: site + 2,
         waits: word.is_some().into(),
@@ -207,15 +207,15 @@ fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mu
     };
     match word {
         None => {
-            let there = at + core::mem::offset_of!(Kept, instead) as u64;
+            let there = at + core::mem::offset_of!(CallRecord, instead) as u64;
             let (arguments, instead) = call_restart::begin(call, site, there);
-            kept.instead = instead;
-            context.make_told(at, arguments);
+            record.instead = instead;
+            context.make_reported_call(at, arguments);
         }
         Some(word) => context.make_wait(at, word.as_ptr() as u64),
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
-    unsafe { (at as *mut Kept).write_unaligned(kept) };
+    unsafe { (at as *mut CallRecord).write_unaligned(record) };
 }
 
 /// Makes the call here, or waits here, where there is no room on the program's stack. Signals wait
@@ -249,12 +249,12 @@ fn in_place(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &
     }
     context.set_result(result);
     let frame = Some(&mut *context).filter(|frame| call.thread.has_frame(frame));
-    if tell(call, result, frame) == Next::Again {
+    if report(call, result, frame) == Next::Again {
         context.make_again(call.nr, call.args, site + 2, call.stack);
     }
 }
 
-fn tell(call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
+fn report(call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
     policy::reporting().map_or(Next::GoOn, |policy| policy.after(call, result, frame))
 }
 
@@ -272,36 +272,36 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
 /// Resumes the program behind its call, or in front of it. Signals are blocked. If a handler is
 /// about to begin, the thread does not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
-    let (Kept { number, back, waits, arguments, instead }, stack) = kept(context);
+    let (CallRecord { number, back, waits, arguments, instead }, stack) = record(context);
     let call = Call { nr: number, args: arguments, stack, thread };
     let result = match waits {
         0 => call_restart::end(&call, context.result(), &instead),
         _ => context.result(),
     };
     context.go_on_behind(back, stack, result);
-    let mut told = || {
+    let mut next = || {
         let frame = Some(&mut *context).filter(|frame| !handler_begins && thread.has_frame(frame));
-        tell(&call, result, frame)
+        report(&call, result, frame)
     };
-    if waits != 0 || told() == Next::Again {
+    if waits != 0 || next() == Next::Again {
         context.make_again(number, arguments, back, stack);
     }
 }
 
 /// Returns the record that [`let_go`] has left, and the program's stack pointer.
-fn kept(context: &Context) -> (Kept, u64) {
+fn record(context: &Context) -> (CallRecord, u64) {
     let at = context.stack_pointer();
-    // SAFETY: a told call is made with this stack pointer, above which handlers write nothing.
-    let kept = unsafe { (at as *const Kept).read_unaligned() };
-    (kept, at + size_of::<Kept>() as u64 + RED_ZONE)
+    // SAFETY: a reported call is made with this stack pointer, above which handlers write nothing.
+    let record = unsafe { (at as *const CallRecord).read_unaligned() };
+    (record, at + size_of::<CallRecord>() as u64 + RED_ZONE)
 }
 
 /// A signal has come, maybe in the middle of such a call: the program is taken to be in front of it
 /// or behind it. Signals are blocked.
 pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
-    match (thread, context.told()) {
-        (Some(thread), Some(Told::Made)) => finish(thread, context, true),
-        (_, Some(Told::Before)) => go_back(context),
+    match (thread, context.reported_call_stage()) {
+        (Some(thread), Some(CallStage::Made)) => finish(thread, context, true),
+        (_, Some(CallStage::Before)) => go_back(context),
         _ => {}
     }
 }
@@ -310,15 +310,15 @@ pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context
 /// made anew.
 pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
     let is_cut_short = context.result() == -i64::from(sys::EINTR);
-    match context.told() {
-        Some(Told::Made) if is_cut_short => {
-            if kept(context).0.waits == 0 {
+    match context.reported_call_stage() {
+        Some(CallStage::Made) if is_cut_short => {
+            if record(context).0.waits == 0 {
                 thread.into_iter().for_each(call_restart::note_cut_short);
             }
             go_back(context);
         }
-        Some(Told::Made)
-            if kept(context).0.waits == 0
+        Some(CallStage::Made)
+            if record(context).0.waits == 0
                 && thread.is_some_and(|thread| {
                     call_restart::note_partly_written(thread, context.result())
                 }) =>
@@ -340,12 +340,12 @@ pub(super) fn handler_begins(
     thread.is_disturbed.set(false);
     if let Some((call, result)) = call_restart::by_handler(thread, context, restarts) {
         context.go_on_behind(context.after() + 2, call.stack, result);
-        let _ = tell(&call, result, None);
+        let _ = report(&call, result, None);
     }
 }
 
 /// Puts the thread in front of its call.
 fn go_back(context: &mut Context) {
-    let (Kept { number, back, arguments, .. }, stack) = kept(context);
+    let (CallRecord { number, back, arguments, .. }, stack) = record(context);
     context.make_again(number, arguments, back, stack);
 }

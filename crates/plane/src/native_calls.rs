@@ -7,12 +7,12 @@ use crate::intercepted_call::Call;
 use crate::sys::{self, nr};
 
 /// Bytes that a reported call has below the red zone meanwhile; a patched site has fewer.
-pub(super) const KEPT_BYTES: usize = 14 * size_of::<u64>();
+pub(super) const RECORD_BYTES: usize = 14 * size_of::<u64>();
 
 /// The call takes away what is at the stack pointer, or where patched sites and reported calls keep
 /// something below.
 pub(super) fn takes_its_stack(call: &Call) -> bool {
-    const BELOW: u64 = arch::RED_ZONE + KEPT_BYTES as u64;
+    const BELOW: u64 = arch::RED_ZONE + RECORD_BYTES as u64;
     let [at, len, ..] = call.args;
     let (end, lowest) = (at.saturating_add(len), call.stack.saturating_sub(BELOW));
     matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP)

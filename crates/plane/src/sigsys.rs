@@ -197,7 +197,7 @@ fn answer(info: &Info, context: &mut Context) {
     dispatch(&mut call, site, context);
 }
 
-/// A call that was dispatched, for a policy that is told of all.
+/// A call that was dispatched, for a policy that all are reported to.
 fn reported(call: &Call, site: u64, context: &mut Context) {
     // A handler may have jumped out of the asking.
     call.thread.is_asking.set(false);
@@ -213,7 +213,7 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
     if !call_reporting::plane_call(call, site, context) {
         of_the_plane(call, site, context);
         call.thread.depth.set(0);
-        tell_plane_call(call, context);
+        report_plane_call(call, context);
     }
     if is_exec {
         thread_stop::let_others_stop();
@@ -221,7 +221,7 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
 }
 
 /// Reports that the plane has made one of its own calls.
-fn tell_plane_call(call: &Call, context: &Context) {
+fn report_plane_call(call: &Call, context: &Context) {
     // What makes a child or a thread says so itself.
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {

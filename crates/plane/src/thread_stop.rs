@@ -208,8 +208,8 @@ fn is_there(thread: &Thread) -> bool {
 /// more (proc(5)).
 fn threads() -> sys::Result<u32> {
     let task = c"/proc/self/task".as_ptr() as u64;
-    let told = sys::statx_path(task, k::STATX_NLINK)?;
-    Ok(told.stx_nlink.saturating_sub(2))
+    let directory = sys::statx_path(task, k::STATX_NLINK)?;
+    Ok(directory.stx_nlink.saturating_sub(2))
 }
 
 /// The thread has been sent the signal, and goes on with `context` when it has returned from it.

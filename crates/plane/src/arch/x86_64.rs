@@ -84,7 +84,7 @@ pub(crate) use call_sites::*;
 pub(crate) use cancellable_call::attempt;
 pub use handler_entry::{handler, is_entering_handler};
 pub(crate) use padding::{ABSENT, Code, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
-pub(crate) use reported_call::{TRAP, Told, set_trap, trap};
+pub(crate) use reported_call::{CallStage, TRAP, set_trap, trap};
 pub use return_addresses::{
     AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch,
 };

@@ -1,4 +1,4 @@
-//! A call that the program makes itself and whose result is told: from here, with its own
+//! A call that the program makes itself and whose result is reported: from here, with its own
 //! registers, and with its stack pointer below its red zone. Behind the call comes another, which
 //! traps.
 
@@ -11,23 +11,23 @@ use crate::sys::nr;
 /// Address of a call instruction that dispatch does not let through.
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
-static RUNAHEAD_TOLD_TRAP: AtomicU64 = AtomicU64::new(0);
+static RUNAHEAD_REPORTED_CALL_TRAP: AtomicU64 = AtomicU64::new(0);
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
-    ".globl runahead_told",
-    "runahead_told:",
+    ".globl runahead_reported_call",
+    "runahead_reported_call:",
     "syscall",
-    ".globl runahead_told_made",
-    "runahead_told_made:",
-    "jmp [rip + RUNAHEAD_TOLD_TRAP]",
+    ".globl runahead_reported_call_made",
+    "runahead_reported_call_made:",
+    "jmp [rip + RUNAHEAD_REPORTED_CALL_TRAP]",
     ".popsection",
 );
 
 // SAFETY: defined above; only the addresses are taken.
 unsafe extern "C" {
-    fn runahead_told();
-    fn runahead_told_made();
+    fn runahead_reported_call();
+    fn runahead_reported_call_made();
 }
 
 /// Code for the page at which the call traps.
@@ -35,17 +35,17 @@ pub const TRAP: [u8; 4] = [SYSCALL[0], SYSCALL[1], 0x0f, 0x0b];
 
 /// From now on [`TRAP`] is at `address`, outside of what dispatch lets through.
 pub fn set_trap(address: u64) {
-    RUNAHEAD_TOLD_TRAP.store(address, Relaxed);
+    RUNAHEAD_REPORTED_CALL_TRAP.store(address, Relaxed);
 }
 
 /// Address of [`TRAP`]; 0: nowhere yet.
 pub fn trap() -> u64 {
-    RUNAHEAD_TOLD_TRAP.load(Relaxed)
+    RUNAHEAD_REPORTED_CALL_TRAP.load(Relaxed)
 }
 
 /// Stage of a reported call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum CallStage {
     /// The call has not been made, or is to be made again.
     Before,
     /// The call has been made.
@@ -55,8 +55,8 @@ pub enum Told {
 impl Context {
     /// The program goes on to make its call from here, with these arguments and the stack pointer
     /// `stack`.
-    pub fn make_told(&mut self, stack: u64, arguments: [u64; 6]) {
-        self.rip = runahead_told as *const () as u64;
+    pub fn make_reported_call(&mut self, stack: u64, arguments: [u64; 6]) {
+        self.rip = runahead_reported_call as *const () as u64;
         self.rsp = stack;
         self.set_arguments(arguments);
     }
@@ -65,16 +65,17 @@ impl Context {
     /// the stack pointer `stack`.
     pub fn make_wait(&mut self, stack: u64, word: u64) {
         use linux_raw_sys::general::FUTEX_WAIT;
-        self.make_told(stack, [word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
+        self.make_reported_call(stack, [word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
         self.rax = nr::FUTEX;
     }
 
     /// Stage of the reported call that was interrupted; None: no such call was.
-    pub fn told(&self) -> Option<Told> {
-        let [before, made] = [runahead_told, runahead_told_made].map(|at| at as *const () as u64);
+    pub fn reported_call_stage(&self) -> Option<CallStage> {
+        let [before, made] =
+            [runahead_reported_call, runahead_reported_call_made].map(|at| at as *const () as u64);
         match self.rip {
-            at if at == before => Some(Told::Before),
-            at if at == made || at == trap() && at != 0 => Some(Told::Made),
+            at if at == before => Some(CallStage::Before),
+            at if at == made || at == trap() && at != 0 => Some(CallStage::Made),
             _ => None,
         }
     }
