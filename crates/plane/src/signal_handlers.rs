@@ -327,10 +327,10 @@ unsafe fn put(thread: Option<&Thread>, handler: &Handler, context: &mut Context)
     Some(place)
 }
 
-/// Registers of the program's that are kept by us: collectors look for addresses on its stack.
+/// Registers of the program's that the agent has saved: collectors look for addresses on its stack.
 type Roots = [u64; ROOTS];
 const ALIGNED: usize = align_of::<Roots>();
-const ROOTS: usize = if arch::KEPT_WORDS > REGISTERS { arch::KEPT_WORDS } else { REGISTERS };
+const ROOTS: usize = if arch::SAVED_WORDS > REGISTERS { arch::SAVED_WORDS } else { REGISTERS };
 
 /// The program's stack pointer, and where it was us who were interrupted, its registers.
 ///
@@ -354,8 +354,8 @@ unsafe fn program(
     let stack = unsafe { (*interrupted).stack_pointer() };
     if thread.is_on_stack(stack) {
         // SAFETY: the first that was put on that stack.
-        let kept = unsafe { *((thread.stack_top.get() - 8 * ROOTS as u64) as *const Roots) };
-        return (thread.program_stack.get(), Some(kept));
+        let saved = unsafe { *((thread.stack_top.get() - 8 * ROOTS as u64) as *const Roots) };
+        return (thread.program_stack.get(), Some(saved));
     }
     let is_us = !core::ptr::eq(interrupted, context);
     (stack, is_us.then_some(roots))

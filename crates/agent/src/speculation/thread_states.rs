@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::arch::{Context, KeptFrame};
+use crate::arch::{Context, SavedFrame};
 use crate::plane::reported_call_state::Begun;
 use crate::plane::thread_stop::{self, Stopped};
 use crate::plane::{Call, thread};
@@ -18,7 +18,7 @@ struct SavedThread {
     number: u32,
     /// Call that the thread is blocked in, if any. Its timeout continues.
     begun: Option<Begun>,
-    frame: KeptFrame,
+    frame: SavedFrame,
 }
 
 /// Saved threads of all open checkpoints. All-zero is valid and empty.
@@ -63,7 +63,7 @@ impl Threads {
         kept.number = number;
         kept.begun = thread_stop::begun(number);
         // SAFETY: the kernel's frame of a thread that is stopped or that runs here.
-        unsafe { frame.keep(&raw mut kept.frame)? };
+        unsafe { frame.save(&raw mut kept.frame)? };
         self.end += 1;
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Threads {
         let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
         thread_stop::put_begun(number, kept.begun);
         // SAFETY: as in `save_thread`.
-        unsafe { frame.take_back(&kept.frame) }
+        unsafe { frame.restore(&kept.frame) }
     }
 
     /// Drops the frames from `mark` on.

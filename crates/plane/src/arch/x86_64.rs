@@ -6,7 +6,7 @@
 
 /// Instructions that put the vector registers onto the stack, where 256 aligned bytes are free for
 /// them.
-macro_rules! keep_vectors {
+macro_rules! save_vectors {
     () => {
         concat!(
             "movaps [rsp], xmm0\n",
@@ -29,7 +29,7 @@ macro_rules! keep_vectors {
     };
 }
 
-/// Instructions that take the vector registers from where [`keep_vectors`] has put them.
+/// Instructions that take the vector registers from where [`save_vectors`] has put them.
 macro_rules! restore_vectors {
     () => {
         concat!(
@@ -88,7 +88,7 @@ pub(crate) use reported_call::{CallStage, TRAP, set_trap, trap};
 pub use return_addresses::{
     AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch,
 };
-pub use saved_frame::KeptFrame;
+pub use saved_frame::SavedFrame;
 pub(crate) use signal_backout::to_the_program;
 pub use signal_context::Context;
 pub use signal_frame::RED_ZONE;
@@ -298,7 +298,7 @@ global_asm!(
     "push rax",
     "mov rdi, rsp",
     "sub rsp, 264",
-    keep_vectors!(),
+    save_vectors!(),
     "cld",
     "call runahead_guarded",
     // A verdict: rdx is 0 and rax the result, or 1 and the call is to be made as it stands, or 2
@@ -458,7 +458,7 @@ global_asm!(
     "push r8",
     "push r9",
     "sub rsp, 264",
-    keep_vectors!(),
+    save_vectors!(),
     "cld",
     "mov rdi, r11",
     "mov rsi, rax",
@@ -677,7 +677,7 @@ pub fn restorer() -> u64 {
 
 /// Words at the top of the agent's stack among which are all registers of a program that came by a
 /// patched site: the call, the vectors, and what is pushed by `runahead_guarded`.
-pub const KEPT_WORDS: usize = 9 + 264 / 8 + 1 + 6;
+pub const SAVED_WORDS: usize = 9 + 264 / 8 + 1 + 6;
 
 /// Returns from the signal whose frame lies at `frame`, as `rt_sigreturn` at that stack pointer.
 ///

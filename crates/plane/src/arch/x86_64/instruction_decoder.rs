@@ -31,7 +31,7 @@ pub(super) enum Flow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flags {
     /// The flags stay, or some do.
-    Kept,
+    Unchanged,
     /// The flags' old value matters.
     Read,
     /// Sets every flag anew.
@@ -145,7 +145,7 @@ fn operand(code: &[u8], at: usize) -> Result<usize, Undecoded> {
 type Decoded = Result<(Tail, Flow, Flags, bool), Undecoded>;
 
 fn plain(tail: Tail) -> Decoded {
-    Ok((tail, Flow::On, Flags::Kept, false))
+    Ok((tail, Flow::On, Flags::Unchanged, false))
 }
 
 fn flags(tail: Tail, flags: Flags) -> Decoded {
@@ -188,7 +188,7 @@ fn one_byte(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         0x8d if of_register => Err(Impossible),
         0x8d => plain(Operand),
         0x8f if group(next)? == 0 => plain(Operand),
-        0x90 => Ok((Nothing, Flow::On, Flags::Kept, !prefixes.repeat && !prefixes.wide)),
+        0x90 => Ok((Nothing, Flow::On, Flags::Unchanged, !prefixes.repeat && !prefixes.wide)),
         0x91..=0x99 => plain(Nothing),
         0x9c | 0x9f => flags(Nothing, Flags::Read),
         0xa4 | 0xa5 | 0xaa | 0xab => plain(Nothing),
@@ -199,21 +199,21 @@ fn one_byte(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         0xb8..=0xbf => plain(Bytes(number)),
         0xc0 | 0xc1 | 0xd0..=0xd3 => {
             let tail = if opcode < 0xd0 { OperandAnd(1) } else { Operand };
-            flags(tail, if matches!(group(next)?, 2 | 3) { Flags::Read } else { Flags::Kept })
+            flags(tail, if matches!(group(next)?, 2 | 3) { Flags::Read } else { Flags::Unchanged })
         }
-        0xc2 => Ok((Bytes(2), Flow::Leaves, Flags::Kept, false)),
-        0xc3 => Ok((Nothing, Flow::Leaves, Flags::Kept, false)),
+        0xc2 => Ok((Bytes(2), Flow::Leaves, Flags::Unchanged, false)),
+        0xc3 => Ok((Nothing, Flow::Leaves, Flags::Unchanged, false)),
         // With other bits they start transactions, or are nothing.
         0xc6 | 0xc7 if group(next)? != 0 => Err(if of_register { Unknown } else { Impossible }),
         0xc6 => plain(OperandAnd(1)),
         0xc7 => plain(OperandAnd(number)),
         0xc9 => plain(Nothing),
         // A handler of its signal may go on behind it; so with hlt and ud2.
-        0xcc => Ok((Nothing, Flow::On, Flags::Kept, true)),
+        0xcc => Ok((Nothing, Flow::On, Flags::Unchanged, true)),
         0xe0..=0xe3 => Ok((Bytes(1), Flow::Perhaps(0), Flags::Read, false)),
-        0xe8 => Ok((Bytes(4), Flow::Perhaps(0), Flags::Kept, false)),
-        0xe9 => Ok((Bytes(4), Flow::Jump(0), Flags::Kept, false)),
-        0xeb => Ok((Bytes(1), Flow::Jump(0), Flags::Kept, false)),
+        0xe8 => Ok((Bytes(4), Flow::Perhaps(0), Flags::Unchanged, false)),
+        0xe9 => Ok((Bytes(4), Flow::Jump(0), Flags::Unchanged, false)),
+        0xeb => Ok((Bytes(1), Flow::Jump(0), Flags::Unchanged, false)),
         0xf4 => plain(Nothing),
         0xf6 | 0xf7 => match (group(next)?, opcode) {
             (0 | 1, 0xf6) => flags(OperandAnd(1), Flags::New),
@@ -224,7 +224,7 @@ fn one_byte(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         0xfe if group(next)? > 1 => Err(Impossible),
         0xfe => plain(Operand),
         0xff => match group(next)? {
-            4 => Ok((Operand, Flow::Leaves, Flags::Kept, false)),
+            4 => Ok((Operand, Flow::Leaves, Flags::Unchanged, false)),
             0 | 1 | 2 | 6 => plain(Operand),
             7 => Err(Impossible),
             _ => Err(Unknown),
@@ -239,7 +239,7 @@ fn two_bytes(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         0x05 | 0x0b | 0xa2 | 0x31 => plain(Nothing),
         // Hints, among them the landing pads of indirect jumps.
         0x0d | 0x18..=0x1e => plain(Operand),
-        0x1f => Ok((Operand, Flow::On, Flags::Kept, true)),
+        0x1f => Ok((Operand, Flow::On, Flags::Unchanged, true)),
         0x2e | 0x2f => flags(Operand, Flags::New),
         0x10..=0x17 | 0x28..=0x2d | 0x51..=0x6f | 0x74..=0x76 | 0x7e | 0x7f => plain(Operand),
         0x40..=0x4f | 0x90..=0x9f => flags(Operand, Flags::Read),

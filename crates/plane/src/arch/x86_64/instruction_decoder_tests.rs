@@ -63,7 +63,7 @@ fn difference(ours: Result<Instruction, Undecoded>, code: &[u8]) -> Option<Strin
     let sets = theirs.rflags_modified() & ARITHMETIC == ARITHMETIC;
     let flags_agree = match ours.flags {
         Flags::Read => true,
-        Flags::Kept => !reads,
+        Flags::Unchanged => !reads,
         Flags::New => !reads && sets,
     };
     let agree = ours.len == theirs.len() && ours.flow == flow(&theirs) && flags_agree;
@@ -148,8 +148,8 @@ fn another_decoder_agrees_about_all_code_on_the_machine() {
 #[test]
 fn planted_differences_are_found() {
     let cases: [(&[u8], Instruction); 4] = [
-        (&[0x89, 0xc8], Instruction { len: 3, ..on(Flags::Kept) }),
-        (&[0xeb, 0x10], Instruction { len: 2, flow: Flow::Jump(0x11), ..on(Flags::Kept) }),
+        (&[0x89, 0xc8], Instruction { len: 3, ..on(Flags::Unchanged) }),
+        (&[0xeb, 0x10], Instruction { len: 2, flow: Flow::Jump(0x11), ..on(Flags::Unchanged) }),
         (&[0x11, 0xc8], Instruction { len: 2, ..on(Flags::New) }),
         (&[0xff, 0xc0], Instruction { len: 2, ..on(Flags::New) }),
     ];

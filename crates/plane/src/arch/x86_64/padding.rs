@@ -67,7 +67,7 @@ impl<'a> Code<'a> {
         if planted_mistakes::is(planted_mistakes::RETURN_IN_OPERAND)
             && self.bytes[at..].starts_with(&[0x89, 0xc3])
         {
-            let flags = Flags::Kept;
+            let flags = Flags::Unchanged;
             return Ok(Instruction { len: 2, flow: Flow::Leaves, flags, is_filler: false });
         }
         let decoded = decode(&self.bytes[at..])?;
@@ -132,9 +132,9 @@ impl<'a> Code<'a> {
             at += next.len;
             match (next.flags, next.flow) {
                 (Flags::Read, _) => return true,
-                (Flags::Kept, Flow::Leaves) => return !is_return,
-                (Flags::Kept, Flow::On) => {}
-                (Flags::Kept, Flow::Jump(distance)) => {
+                (Flags::Unchanged, Flow::Leaves) => return !is_return,
+                (Flags::Unchanged, Flow::On) => {}
+                (Flags::Unchanged, Flow::Jump(distance)) => {
                     match at.checked_add_signed(distance as isize) {
                         Some(to) if to < END => at = to,
                         // To another function.

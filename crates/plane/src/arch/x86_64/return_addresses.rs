@@ -26,7 +26,7 @@ global_asm!(
     "lea rsi, [rbp + 8]",
     "sub rsp, 256",
     "and rsp, -16",
-    keep_vectors!(),
+    save_vectors!(),
     "cld",
     "call qword ptr [rip + {returned}]",
     restore_vectors!(),

@@ -1,4 +1,4 @@
-//! Frames that are kept, to go on with later.
+//! Copies of frames, from which threads can go on later.
 
 use super::Context;
 use crate::sys;
@@ -8,13 +8,13 @@ use crate::sys;
 const STATE_MAX: usize = 12 << 10;
 
 /// Registers of a thread, all of them, and its signal mask.
-pub struct KeptFrame {
+pub struct SavedFrame {
     context: Context,
     state_bytes: u64,
     state: [u8; STATE_MAX],
 }
 
-impl KeptFrame {
+impl SavedFrame {
     /// The mask in it.
     pub fn mask(&self) -> u64 {
         self.context.mask
@@ -25,8 +25,8 @@ impl Context {
     /// Copies this frame and its vector state. E2BIG: there is no room for that.
     ///
     /// # Safety
-    /// A frame of the kernel's. No other code uses `kept`, which may have any contents.
-    pub unsafe fn keep(&self, kept: *mut KeptFrame) -> sys::Result<()> {
+    /// A frame of the kernel's. No other code uses `saved`, which may have any contents.
+    pub unsafe fn save(&self, saved: *mut SavedFrame) -> sys::Result<()> {
         // SAFETY: passed on to the caller.
         let bytes = unsafe { self.state_bytes() };
         if bytes > STATE_MAX as u64 {
@@ -34,31 +34,31 @@ impl Context {
         }
         // SAFETY: the frame says that there are so many bytes; room for them is checked.
         unsafe {
-            (&raw mut (*kept).context).write(self.copy());
-            (*kept).state_bytes = bytes;
-            let to = (&raw mut (*kept).state).cast();
+            (&raw mut (*saved).context).write(self.copy());
+            (*saved).state_bytes = bytes;
+            let to = (&raw mut (*saved).state).cast();
             core::ptr::copy_nonoverlapping(self.fpstate as *const u8, to, bytes as usize);
         }
         Ok(())
     }
 
-    /// Becomes what was kept of this thread. E2BIG: its vector state has another size by now.
+    /// Becomes what was saved of this thread. E2BIG: its vector state has another size by now.
     ///
     /// # Safety
     /// A frame of the kernel's.
-    pub unsafe fn take_back(&mut self, kept: &KeptFrame) -> sys::Result<()> {
+    pub unsafe fn restore(&mut self, saved: &SavedFrame) -> sys::Result<()> {
         // SAFETY: passed on to the caller.
-        if unsafe { self.state_bytes() } != kept.state_bytes {
+        if unsafe { self.state_bytes() } != saved.state_bytes {
             return Err(sys::Errno(sys::E2BIG));
         }
         let own = self.fpstate;
-        *self = kept.context.copy();
+        *self = saved.context.copy();
         self.fpstate = own;
         self.take_bases_back();
         // SAFETY: it has that many bytes.
         unsafe {
-            let from = kept.state.as_ptr();
-            core::ptr::copy_nonoverlapping(from, own as *mut u8, kept.state_bytes as usize);
+            let from = saved.state.as_ptr();
+            core::ptr::copy_nonoverlapping(from, own as *mut u8, saved.state_bytes as usize);
         }
         Ok(())
     }
