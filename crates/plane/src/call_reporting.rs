@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, CallStage, Context, RED_ZONE};
-use crate::call_restart::{self, Instead};
+use crate::call_restart::{self, SubstituteData};
 use crate::intercepted_call::Call;
 use crate::interception_state::reports;
 use crate::policy::ReportingPolicy;
@@ -34,7 +34,7 @@ struct CallRecord {
     waits: u64,
     arguments: [u64; 6],
     /// Data that the arguments point to in place of the program's.
-    instead: Instead,
+    substitutes: SubstituteData,
 }
 
 const _: () = assert!(size_of::<CallRecord>() == native_calls::RECORD_BYTES);
@@ -203,13 +203,13 @@ fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mu
         back: site + 2,
         waits: word.is_some().into(),
         arguments: call.args,
-        instead: Instead::default(),
+        substitutes: SubstituteData::default(),
     };
     match word {
         None => {
-            let there = at + core::mem::offset_of!(CallRecord, instead) as u64;
-            let (arguments, instead) = call_restart::begin(call, site, there);
-            record.instead = instead;
+            let there = at + core::mem::offset_of!(CallRecord, substitutes) as u64;
+            let (arguments, substitutes) = call_restart::begin(call, site, there);
+            record.substitutes = substitutes;
             context.make_reported_call(at, arguments);
         }
         Some(word) => context.make_wait(at, word.as_ptr() as u64),
@@ -272,10 +272,10 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
 /// Resumes the program behind its call, or in front of it. Signals are blocked. If a handler is
 /// about to begin, the thread does not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
-    let (CallRecord { number, back, waits, arguments, instead }, stack) = record(context);
+    let (CallRecord { number, back, waits, arguments, substitutes }, stack) = record(context);
     let call = Call { nr: number, args: arguments, stack, thread };
     let result = match waits {
-        0 => call_restart::end(&call, context.result(), &instead),
+        0 => call_restart::end(&call, context.result(), &substitutes),
         _ => context.result(),
     };
     context.go_on_behind(back, stack, result);
@@ -309,11 +309,11 @@ pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context
 /// The signal is ours, and the program is not to see that there was one: what it has interrupted is
 /// made anew.
 pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
-    let is_cut_short = context.result() == -i64::from(sys::EINTR);
+    let is_interrupted = context.result() == -i64::from(sys::EINTR);
     match context.reported_call_stage() {
-        Some(CallStage::Made) if is_cut_short => {
+        Some(CallStage::Made) if is_interrupted => {
             if record(context).0.waits == 0 {
-                thread.into_iter().for_each(call_restart::note_cut_short);
+                thread.into_iter().for_each(call_restart::note_interrupted);
             }
             go_back(context);
         }

@@ -19,7 +19,7 @@ use linux_raw_sys::general as k;
 
 use crate::arch::Context;
 use crate::intercepted_call::Call;
-use crate::reported_call_state::{Begun, Place};
+use crate::reported_call_state::{CallIdentity, CallProgress};
 
 use crate::sys::{self, nr};
 use crate::temporary_masks;
@@ -29,7 +29,7 @@ use crate::thread::Thread;
 /// made.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub struct Instead {
+pub struct SubstituteData {
     /// Rest of a timeout: seconds and nanoseconds.
     left: [u64; 2],
     mask: u64,
@@ -100,66 +100,68 @@ fn rest_argument(call: &Call) -> Option<usize> {
 }
 
 /// The thread is about to make `call`, in front of which it stands, for the kernel: with what
-/// arguments, if `instead` is at that address.
-pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
-    let place = Place { site, stack: call.stack, number: call.nr, arguments: call.args };
-    let again = call.thread.begun.get().filter(|begun| begun.place == place);
+/// arguments, if `substitutes` is at that address.
+pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], SubstituteData) {
+    let identity = CallIdentity { site, stack: call.stack, number: call.nr, arguments: call.args };
+    let again = call.thread.call_progress.get().filter(|progress| progress.identity == identity);
     let timeout = Timeout::of(call);
     let first = || {
-        let ends = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
-        Begun { place, ends, is_cut_short: false, done: 0 }
+        let deadline_ns = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
+        CallProgress { identity, deadline_ns, is_interrupted: false, bytes_written: 0 }
     };
-    call.thread.begun.set(Some(again.unwrap_or_else(first)));
-    let (mut args, mut instead) = (call.args, Instead::default());
+    call.thread.call_progress.set(Some(again.unwrap_or_else(first)));
+    let (mut args, mut substitutes) = (call.args, SubstituteData::default());
     let field = |offset: usize| at + offset as u64;
-    if let Some(Begun { done, .. }) = again {
+    if let Some(CallProgress { bytes_written, .. }) = again {
         // Nothing for all but writes.
-        args[1] += done;
-        args[2] -= done;
+        args[1] += bytes_written;
+        args[2] -= bytes_written;
     }
-    if let (Some(timeout), Some(ends)) = (timeout, again.and_then(|begun| begun.ends)) {
-        let left = ends.saturating_sub(sys::now());
+    if let (Some(timeout), Some(deadline)) =
+        (timeout, again.and_then(|progress| progress.deadline_ns))
+    {
+        let left = deadline.saturating_sub(sys::now());
         match timeout {
             Timeout::Ms(number, _) => args[number] = left.div_ceil(NS_OF_MS),
             Timeout::Spec(number, _) => {
-                instead.left = [left / NS, left % NS];
-                args[number] = field(core::mem::offset_of!(Instead, left));
+                substitutes.left = [left / NS, left % NS];
+                args[number] = field(core::mem::offset_of!(SubstituteData, left));
             }
         }
     }
     if let Some(number) = rest_argument(call) {
-        args[number] = field(core::mem::offset_of!(Instead, pair));
+        args[number] = field(core::mem::offset_of!(SubstituteData, pair));
     }
     if let Some((number, mask, bytes)) = temporary_masks::mask_to_replace(call) {
-        instead.mask = mask;
-        let mask_at = field(core::mem::offset_of!(Instead, mask));
+        substitutes.mask = mask;
+        let mask_at = field(core::mem::offset_of!(SubstituteData, mask));
         if call.nr == nr::PSELECT6 {
-            instead.pair = [mask_at, bytes];
-            args[number] = field(core::mem::offset_of!(Instead, pair));
+            substitutes.pair = [mask_at, bytes];
+            args[number] = field(core::mem::offset_of!(SubstituteData, pair));
         } else {
             args[number] = mask_at;
         }
     }
-    (args, instead)
+    (args, substitutes)
 }
 
 /// `call` has returned this to the program. What that is to be.
-pub fn end(call: &Call, result: i64, instead: &Instead) -> i64 {
-    let done = call.thread.begun.take().map_or(0, |begun| begun.done) as i64;
+pub fn end(call: &Call, result: i64, substitutes: &SubstituteData) -> i64 {
+    let done = call.thread.call_progress.take().map_or(0, |progress| progress.bytes_written) as i64;
     if done > 0 {
         // An error comes with the next call, as it does natively.
         return done + result.max(0);
     }
     match rest_argument(call) {
         Some(number) if result == sys::fail(sys::EINTR) => {
-            tell_rest(call.args[number], instead.pair)
+            write_time_left(call.args[number], substitutes.pair)
         }
         _ => result,
     }
 }
 
-/// A sleep was interrupted, with so much left; its result.
-fn tell_rest(at: u64, left: [u64; 2]) -> i64 {
+/// Writes what is `left` of an interrupted sleep to `at`. Returns the result of its call.
+fn write_time_left(at: u64, left: [u64; 2]) -> i64 {
     let from = [[left.as_ptr() as u64, 16]];
     // SAFETY: where the program wants it.
     match unsafe { sys::copy_out(&from, &[[at, 16]]) } {
@@ -169,20 +171,26 @@ fn tell_rest(at: u64, left: [u64; 2]) -> i64 {
 }
 
 /// A stop has interrupted the call under way.
-pub fn note_cut_short(thread: &Thread) {
-    let begun = thread.begun.get().map(|begun| Begun { is_cut_short: true, ..begun });
-    thread.begun.set(begun);
+pub fn note_interrupted(thread: &Thread) {
+    let progress = thread.call_progress.get();
+    let progress = progress.map(|progress| CallProgress { is_interrupted: true, ..progress });
+    thread.call_progress.set(progress);
 }
 
 /// A stop has interrupted a call with this result: whether it is a write that has written some of
 /// what it is to write, which goes on then.
 pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
-    let Some(begun) = thread.begun.get() else { return false };
-    let Place { number, arguments, .. } = begun.place;
-    let done = begun.done + result.max(0) as u64;
-    let is_partly = matches!(number, nr::WRITE | nr::SENDTO) && result > 0 && done < arguments[2];
+    let Some(progress) = thread.call_progress.get() else { return false };
+    let CallIdentity { number, arguments, .. } = progress.identity;
+    let bytes_written = progress.bytes_written + result.max(0) as u64;
+    let is_partly =
+        matches!(number, nr::WRITE | nr::SENDTO) && result > 0 && bytes_written < arguments[2];
     if is_partly {
-        thread.begun.set(Some(Begun { is_cut_short: true, done, ..begun }));
+        thread.call_progress.set(Some(CallProgress {
+            is_interrupted: true,
+            bytes_written,
+            ..progress
+        }));
     }
     is_partly
 }
@@ -190,10 +198,9 @@ pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
 /// True if the call has waited for room, and part of what it writes has been written: only the
 /// kernel may make the rest of it.
 pub fn is_partly_made(call: &Call) -> bool {
-    let is_it = |place: &Place| {
-        (place.stack, place.number, place.arguments) == (call.stack, call.nr, call.args)
-    };
-    call.thread.begun.get().is_some_and(|begun| begun.done > 0 && is_it(&begun.place))
+    let Some(progress) = call.thread.call_progress.get() else { return false };
+    let CallIdentity { stack, number, arguments, .. } = progress.identity;
+    progress.bytes_written > 0 && (stack, number, arguments) == (call.stack, call.nr, call.args)
 }
 
 /// A handler, by which calls are restarted or not, is about to begin where `context` stands: if
@@ -204,19 +211,23 @@ pub fn by_handler(
     context: &Context,
     restarts: bool,
 ) -> Option<(Call, i64)> {
-    let Begun { place, ends, is_cut_short, done } = thread.begun.take()?;
+    let CallProgress { identity, deadline_ns, is_interrupted, bytes_written } =
+        thread.call_progress.take()?;
     let call = context.call(thread);
-    let is_there =
-        Place { site: context.after(), stack: call.stack, number: call.nr, arguments: call.args }
-            == place;
-    let restarts = restarts && may_restart(&call) && done == 0;
-    if !is_cut_short || !is_there || restarts {
+    let is_there = CallIdentity {
+        site: context.after(),
+        stack: call.stack,
+        number: call.nr,
+        arguments: call.args,
+    } == identity;
+    let restarts = restarts && may_restart(&call) && bytes_written == 0;
+    if !is_interrupted || !is_there || restarts {
         return None;
     }
-    let left = ends.map_or(0, |ends| ends.saturating_sub(sys::now()));
+    let left = deadline_ns.map_or(0, |deadline| deadline.saturating_sub(sys::now()));
     let result = match rest_argument(&call) {
-        Some(number) => tell_rest(call.args[number], [left / NS, left % NS]),
-        None if done > 0 => done as i64,
+        Some(number) => write_time_left(call.args[number], [left / NS, left % NS]),
+        None if bytes_written > 0 => bytes_written as i64,
         None => sys::fail(sys::EINTR),
     };
     Some((call, result))

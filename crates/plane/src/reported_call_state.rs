@@ -1,22 +1,22 @@
 //! State that a thread keeps of a reported call ([`crate::call_restart`]). A rollback of the thread
 //! to a point before the call restores it.
 
-/// A call of a thread's that is under way, or that it is to make again.
+/// Progress of a thread's call that is under way, or that it is to make again.
 #[derive(Clone, Copy)]
-pub struct Begun {
+pub struct CallProgress {
     /// Identifies the call.
-    pub place: Place,
-    /// When its relative timeout is over, in nanoseconds.
-    pub ends: Option<u64>,
-    /// It waited, and a stop has interrupted it.
-    pub is_cut_short: bool,
-    /// Bytes that it had written by then.
-    pub done: u64,
+    pub identity: CallIdentity,
+    /// Time at which its relative timeout is over, in nanoseconds (`sys::now`); None: it has none.
+    pub deadline_ns: Option<u64>,
+    /// True if it waited, and a stop has interrupted it.
+    pub is_interrupted: bool,
+    /// Bytes that it had written when stops interrupted it.
+    pub bytes_written: u64,
 }
 
 /// Site and arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct CallIdentity {
     /// Address of the instruction.
     pub site: u64,
     /// The stack pointer there.

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 
 use crate::arch::Context;
-use crate::reported_call_state::Begun;
+use crate::reported_call_state::CallProgress;
 use crate::sys::{self, nr};
 use crate::thread::{self, Thread};
 use crate::{kernel_signals, sent_signals};
@@ -231,15 +231,15 @@ pub(super) fn arrive(thread: &Thread, context: &mut Context) {
 
 /// Returns what the thread of that TID has noted of the call that it is in. It is the calling
 /// thread, or a stopped one.
-pub fn begun(number: u32) -> Option<Begun> {
-    let mut begun = None;
-    with(number, |thread| begun = thread.begun.get());
-    begun
+pub fn call_progress(number: u32) -> Option<CallProgress> {
+    let mut progress = None;
+    with(number, |thread| progress = thread.call_progress.get());
+    progress
 }
 
 /// Sets what the thread of that TID has noted. It is the calling thread, or a stopped one.
-pub fn put_begun(number: u32, begun: Option<Begun>) {
-    with(number, |thread| thread.begun.set(begun));
+pub fn set_call_progress(number: u32, progress: Option<CallProgress>) {
+    with(number, |thread| thread.call_progress.set(progress));
 }
 
 fn with(number: u32, mut work: impl FnMut(&Thread)) {

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::arch::{Context, SavedFrame};
-use crate::plane::reported_call_state::Begun;
+use crate::plane::reported_call_state::CallProgress;
 use crate::plane::thread_stop::{self, Stopped};
 use crate::plane::{Call, thread};
 use crate::sys::{self, Errno, nr};
@@ -17,7 +17,7 @@ const FRAMES: usize = 1024;
 struct SavedThread {
     number: u32,
     /// Call that the thread is blocked in, if any. Its timeout continues.
-    begun: Option<Begun>,
+    call_progress: Option<CallProgress>,
     frame: SavedFrame,
 }
 
@@ -59,11 +59,11 @@ impl Threads {
             // Memory cannot be restored while the agent runs on the program's stack.
             return Err(Errno(sys::EDEADLK));
         }
-        let kept = &mut self.saved[self.end as usize % FRAMES];
-        kept.number = number;
-        kept.begun = thread_stop::begun(number);
+        let saved = &mut self.saved[self.end as usize % FRAMES];
+        saved.number = number;
+        saved.call_progress = thread_stop::call_progress(number);
         // SAFETY: the kernel's frame of a thread that is stopped or that runs here.
-        unsafe { frame.save(&raw mut kept.frame)? };
+        unsafe { frame.save(&raw mut saved.frame)? };
         self.end += 1;
         Ok(())
     }
@@ -75,11 +75,11 @@ impl Threads {
         number: u32,
         frame: &mut Context,
     ) -> sys::Result<()> {
-        let mut kept = (first..end).map(|n| &self.saved[n as usize % FRAMES]);
-        let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
-        thread_stop::put_begun(number, kept.begun);
+        let mut saved = (first..end).map(|n| &self.saved[n as usize % FRAMES]);
+        let saved = saved.find(|saved| saved.number == number).ok_or(Errno(sys::ESRCH))?;
+        thread_stop::set_call_progress(number, saved.call_progress);
         // SAFETY: as in `save_thread`.
-        unsafe { frame.restore(&kept.frame) }
+        unsafe { frame.restore(&saved.frame) }
     }
 
     /// Drops the frames from `mark` on.

@@ -7,7 +7,7 @@ use crate::address_range::AddressRange;
 use crate::alternate_stack::{self, AUTODISARM, Altstack};
 use crate::arch::{self, Context};
 use crate::kernel_signals::{self, Action};
-use crate::reported_call_state::Begun;
+use crate::reported_call_state::CallProgress;
 use crate::sent_signals;
 use crate::sys::{self, Switches, nr};
 
@@ -62,7 +62,7 @@ pub struct Thread {
     /// Number of the call by which this thread makes a child or a thread.
     pub(crate) makes: Cell<u64>,
     /// The call under way that is reported, or that is to be made again ([`crate::call_restart`]).
-    pub(crate) begun: Cell<Option<Begun>>,
+    pub(crate) call_progress: Cell<Option<CallProgress>>,
     /// Signal mask for the start of a handler that was itself interrupted before it could block
     /// signals.
     pub(crate) mask_to_enter: Cell<Option<u64>>,
@@ -138,7 +138,7 @@ impl Thread {
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
             makes: Cell::new(0),
-            begun: Cell::new(None),
+            call_progress: Cell::new(None),
             mask_to_enter: Cell::new(None),
             is_asking: Cell::new(false),
             is_disturbed: Cell::new(false),

@@ -110,7 +110,7 @@ impl Thread {
         self.move_out();
         self.depth.set(0);
         self.may_hold.set(false);
-        self.begun.set(None);
+        self.call_progress.set(None);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
     }
