@@ -12,7 +12,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     // is the only reference to it.
     let call = unsafe { &*call };
     call.thread.result.set(None);
-    call.thread.hold_if(signal_handlers::may_be_held(call.nr));
+    call.thread.allow_held_signals(signal_handlers::may_hold_signals(call.nr));
     if call.thread.is_spare() && !clone::adopt(call.thread, call.stack) {
         return Verdict::NATIVE;
     }

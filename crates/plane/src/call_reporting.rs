@@ -67,7 +67,7 @@ fn quietly(work: impl FnOnce()) {
 pub(super) fn plane_call(call: &Call, site: u64, context: &mut Context) -> bool {
     let Some(policy) = policy::reporting() else { return false };
     let of_frame = context.mask;
-    if native_calls::keep_mask_unless_held(context) {
+    if native_calls::keep_mask_unless_signals_held(context) {
         // They come first.
         context.resume_at(site);
         return true;
@@ -130,7 +130,7 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     let Some(policy) = policy::reporting() else {
         return native_calls::perform(call, site, context);
     };
-    if native_calls::keep_mask_unless_held(context) {
+    if native_calls::keep_mask_unless_signals_held(context) {
         return context.resume_at(site);
     }
     match in_front(policy, call, site, context) {
@@ -160,7 +160,7 @@ pub(super) fn is_not_to_be_lost_yet(
     // None that the policy could know.
     let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
     let Some(policy) = policy::reporting() else { return false };
-    if native_calls::keep_mask_unless_held(context) {
+    if native_calls::keep_mask_unless_signals_held(context) {
         context.resume_at(site);
         return true;
     }

@@ -36,7 +36,7 @@ impl Call {
     /// As unsafe as the call it makes.
     pub unsafe fn attempt(&self, nr: u64, args: &[u64; 6]) -> i64 {
         // SAFETY: passed on to the caller.
-        unsafe { arch::attempt(&self.thread.held, nr, args) }
+        unsafe { arch::attempt(&self.thread.has_held_signals, nr, args) }
     }
 
     /// Notes that the call has been made and had this result, so that a failure of ours afterwards

@@ -40,7 +40,7 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
     // What comes from here on finds the program at its call. (See `keep_mask` for what came
     // before.)
     let mask = sys::set_mask(!0);
-    if is_of_held(mask) {
+    if blocks_held_signals(mask) {
         // What came before waits for us, and comes first.
         context.resume_at(site);
         return true;
@@ -58,14 +58,14 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
 /// through); returning from our signal must not set the old one again. Nothing runs in between: the
 /// return is what unblocks signals, so this is the last thing done.
 pub(super) fn keep_mask(context: &mut Context) {
-    let _ = keep_mask_unless_held(context);
+    let _ = keep_mask_unless_signals_held(context);
 }
 
 /// [`keep_mask`], or true if signals have come and wait for us: then the program's mask is in the
 /// frame.
-pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
+pub(super) fn keep_mask_unless_signals_held(context: &mut Context) -> bool {
     let mask = sys::set_mask(!0);
-    let held = is_of_held(mask);
+    let held = blocks_held_signals(mask);
     if !held {
         context.mask = mask;
     }
@@ -74,13 +74,13 @@ pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
 
 /// True if this mask is that of the agent's work, for which signals that have come wait. The
 /// thread's own mask is in the frame.
-fn is_of_held(mask: u64) -> bool {
+fn blocks_held_signals(mask: u64) -> bool {
     kernel_signals::has_sigsys(mask) && !crate::interception_state::is_retired()
 }
 
 /// Signals have come that wait for us, and handlers of the program's for them.
-pub(super) fn has_held() -> bool {
-    signal_actions::has_handlers() && is_of_held(sys::mask())
+pub(super) fn has_held_signals() -> bool {
+    signal_actions::has_handlers() && blocks_held_signals(sys::mask())
 }
 
 /// Keeps the mask as [`keep_mask`] does where something can have changed it.

@@ -32,5 +32,5 @@ pub(super) fn abandon(thread: &Thread) {
     if let Some(mask) = thread.mask.take() {
         sys::set_mask(thread.as_believed(mask));
     }
-    thread.release();
+    thread.release_held_signals();
 }

@@ -7,9 +7,9 @@
 //! where it was us who were interrupted. Then returning from a frame of our own starts the handler,
 //! which finds all as the kernel leaves it.
 //!
-//! One that arrives while we are at work for a call in [`HELD_BY`] is sent once more and waits
-//! until the program goes on, behind the call or, if it has not begun yet, in front of it: our work
-//! is short, and its stack cannot be unwound.
+//! One that arrives while we are at work for a call in [`CALLS_THAT_HOLD_SIGNALS`] is sent once more
+//! and waits until the program goes on, behind the call or, if it has not begun yet, in front of it:
+//! our work is short, and its stack cannot be unwound.
 //!
 //! Invariant: no frame of the program's is on a stack of ours.
 
@@ -57,7 +57,7 @@ pub(crate) extern "C" fn runahead_begin_handler(
         && can_wait(thread, signal, context)
         && kernel_signals::send_to_itself(signal, info)
     {
-        thread.hold(context.mask);
+        thread.hold_signals(context.mask);
         let mut back = context.copy();
         back.give_up_attempt();
         // SAFETY: that frame.
@@ -110,7 +110,7 @@ unsafe fn go_on_undisturbed(mut frame: Context) -> ! {
 
 /// Calls that do nothing to signals, threads or children: most of those that policies see, with
 /// [`nr::ATTRIBUTE_CHANGES`].
-const HELD_BY: [u64; 64] = [
+const CALLS_THAT_HOLD_SIGNALS: [u64; 64] = [
     nr::READ,
     nr::PREAD64,
     nr::READV,
@@ -178,11 +178,11 @@ const HELD_BY: [u64; 64] = [
 ];
 
 /// True if signals that interrupt the agent's work for a call `number` may wait until that is over.
-pub(super) fn may_be_held(number: u64) -> bool {
+pub(super) fn may_hold_signals(number: u64) -> bool {
     const IS_ONE: [bool; CALLS] = {
         let (mut table, mut at) = ([false; CALLS], 0);
-        while at < HELD_BY.len() {
-            table[HELD_BY[at] as usize] = true;
+        while at < CALLS_THAT_HOLD_SIGNALS.len() {
+            table[CALLS_THAT_HOLD_SIGNALS[at] as usize] = true;
             at += 1;
         }
         at = 0;
@@ -198,7 +198,7 @@ pub(super) fn may_be_held(number: u64) -> bool {
 /// The signal has met us at work, and nothing but its coming a little later is changed if it is
 /// sent once more.
 fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
-    thread.may_hold.get()
+    thread.may_hold_signals.get()
         && crate::interception_state::is_ours(context.after())
         && thread.is_on_stack(context.stack_pointer())
         && is_alone(thread, signal)

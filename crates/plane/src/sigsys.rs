@@ -7,8 +7,8 @@
 
 use super::dispatch_signal::{Info, SYS_USER_DISPATCH};
 use super::native_calls::{
-    has_held, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform,
-    takes_its_stack,
+    has_held_signals, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program,
+    perform, takes_its_stack,
 };
 use super::thread::{self, Thread};
 use super::{
@@ -298,21 +298,21 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     thread.depth.set(0);
     thread.is_asking.set(false);
     if waits_for_signals {
-        context.mask = thread.take_held().unwrap_or(context.mask);
+        context.mask = thread.take_held_signals().unwrap_or(context.mask);
         context.resume_at(site);
         return true;
     }
     if crate::interception_state::is_retired() {
-        thread.release();
+        thread.release_held_signals();
     }
-    let held = thread.take_held();
+    let mask_after_held = thread.take_held_signals();
     match verdict {
         // A stop has interrupted it, as nothing of the program's has.
         Verdict { ret, reaction: policy::Reaction::Answer }
             if reports() && thread.is_disturbed.take() && ret == sys::fail(sys::EINTR) =>
         {
             keep_mask(context);
-            context.mask = held.unwrap_or(context.mask);
+            context.mask = mask_after_held.unwrap_or(context.mask);
             context.resume_at(site);
             thread_stop::wait(thread, context);
             return true;
@@ -329,11 +329,11 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if crate::interception_state::is_retired() => natively(site, context),
         // They come first.
-        _ if held.is_some() => context.resume_at(site),
+        _ if mask_after_held.is_some() => context.resume_at(site),
         Verdict::TRAP if reports() => return false,
         _ => perform(call, site, context),
     }
-    if let Some(mask) = held {
+    if let Some(mask) = mask_after_held {
         context.mask = mask;
     }
     true
@@ -354,8 +354,8 @@ extern "C" fn on_agent_stack(work: u64) {
         if reports() {
             // From here on they wait until the call is over, if they may. (The mask of what came
             // before is in the frame.)
-            work.call.thread.hold_if(signal_handlers::may_be_held(work.call.nr));
-            work.waits_for_signals = has_held();
+            work.call.thread.allow_held_signals(signal_handlers::may_hold_signals(work.call.nr));
+            work.waits_for_signals = has_held_signals();
         }
         if !work.waits_for_signals {
             work.verdict = arch::dispatch(work.call);

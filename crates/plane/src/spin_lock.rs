@@ -11,27 +11,27 @@ use crate::sys::{self, nr};
 /// waits. A fork copies it as it is, perhaps held by a thread that the child does not have; the
 /// child breaks it ([`Lock::break_open`]).
 pub struct Lock<T> {
-    held: AtomicBool,
+    is_locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only by the thread that has set `held`.
+// SAFETY: the value is reached only by the thread that has set `is_locked`.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     /// Wraps an initial value.
     pub const fn new(value: T) -> Self {
-        Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Lock { is_locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Uses the value, unless it is being used.
     pub fn try_with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if self.held.swap(true, Acquire) {
+        if self.is_locked.swap(true, Acquire) {
             return None;
         }
         // SAFETY: held, by us alone.
         let result = work(unsafe { &mut *self.value.get() });
-        self.held.store(false, Release);
+        self.is_locked.store(false, Release);
         Some(result)
     }
 
@@ -52,6 +52,6 @@ impl<T> Lock<T> {
     /// Frees the lock in a forked child, where the holder does not exist. The value may be in the
     /// middle of the holder's change.
     pub fn break_open(&self) {
-        self.held.store(false, Relaxed);
+        self.is_locked.store(false, Relaxed);
     }
 }

@@ -257,7 +257,7 @@ fn decide_call(call: &Call) -> Verdict {
         // This process is the shadow now, at the call where the target stalls.
         Outcome::InShadow => {
             // A shadow gets no signals, not even those that were held for its target.
-            call.thread.forget_held();
+            call.thread.drop_held_signals();
             return shadow::answer_call(call);
         }
     };

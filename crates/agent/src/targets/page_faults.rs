@@ -58,7 +58,7 @@ impl Target {
             report_cold_mapping(session);
             if self.sync_after_faults(session, &call, waits) == SyncSide::Shadow {
                 // A shadow gets no signals, not even those that were held for its target.
-                thread.forget_held();
+                thread.drop_held_signals();
                 return;
             }
         }

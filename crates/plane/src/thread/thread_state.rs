@@ -26,12 +26,12 @@ pub struct Thread {
     /// The program's stack pointer, while the agent's stack is in use.
     pub(crate) program_stack: Cell<u64>,
     /// The call under way is one of those for which signals may wait.
-    pub(crate) may_hold: Cell<bool>,
+    pub(crate) may_hold_signals: Cell<bool>,
     /// 1 while signals wait until the program goes on after the call under way
     /// ([`crate::signal_handlers`]).
-    pub(crate) held: Cell<u64>,
-    /// Signal mask with which the program goes on then.
-    pub(crate) held_mask: Cell<u64>,
+    pub(crate) has_held_signals: Cell<u64>,
+    /// Signal mask with which the program goes on when held signals may come.
+    pub(crate) mask_after_call: Cell<u64>,
     /// The program's alternate signal stack.
     pub(crate) alternate: Cell<Altstack>,
     /// Thread pointer plus one; 0 while the place is free.
@@ -121,9 +121,9 @@ impl Thread {
             depth: Cell::new(0),
             resume: Cell::new(0),
             program_stack: Cell::new(0),
-            may_hold: Cell::new(false),
-            held: Cell::new(0),
-            held_mask: Cell::new(0),
+            may_hold_signals: Cell::new(false),
+            has_held_signals: Cell::new(0),
+            mask_after_call: Cell::new(0),
             alternate: Cell::new(Altstack::NONE),
             key: Cell::new(0),
             tid: Cell::new(0),
@@ -150,17 +150,17 @@ impl Thread {
     }
 
     /// Sets if signals may wait until the call that begins is over.
-    pub(crate) fn hold_if(&self, may: bool) {
-        self.may_hold.set(may);
+    pub(crate) fn allow_held_signals(&self, may: bool) {
+        self.may_hold_signals.set(may);
         if !may {
-            self.release();
+            self.release_held_signals();
         }
     }
 
     /// Makes signals wait from here on. `mask` is the program's.
-    pub(crate) fn hold(&self, mask: u64) {
-        self.held_mask.set(mask);
-        self.held.set(1);
+    pub(crate) fn hold_signals(&self, mask: u64) {
+        self.mask_after_call.set(mask);
+        self.has_held_signals.set(1);
     }
 
     /// Returns the mask that the program believes to have when the kernel has `mask`.
@@ -190,8 +190,8 @@ impl Thread {
     }
 
     /// Lets held signals come, here.
-    pub(crate) fn release(&self) {
-        if let Some(mask) = self.take_held() {
+    pub(crate) fn release_held_signals(&self) {
+        if let Some(mask) = self.take_held_signals() {
             sys::set_mask(self.as_believed(mask));
         }
     }
@@ -202,13 +202,13 @@ impl Thread {
     }
 
     /// Drops held signals: this is another process.
-    pub fn forget_held(&self) {
-        self.held.set(0);
+    pub fn drop_held_signals(&self) {
+        self.has_held_signals.set(0);
     }
 
     /// Ends the wait of held signals. Returns the mask to go on with, if there were any.
-    pub(crate) fn take_held(&self) -> Option<u64> {
-        (self.held.replace(0) != 0).then(|| self.held_mask.get())
+    pub(crate) fn take_held_signals(&self) -> Option<u64> {
+        (self.has_held_signals.replace(0) != 0).then(|| self.mask_after_call.get())
     }
 
     /// True if no thread has moved into this place yet.

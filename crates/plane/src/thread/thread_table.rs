@@ -109,7 +109,7 @@ impl Thread {
         self.disarm();
         self.move_out();
         self.depth.set(0);
-        self.may_hold.set(false);
+        self.may_hold_signals.set(false);
         self.call_progress.set(None);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);

@@ -36,20 +36,20 @@ global_asm!(
 
 // SAFETY: defined above, with C's convention; of the labels only the addresses are taken.
 unsafe extern "C" {
-    fn runahead_attempt(held: *const u64, nr: u64, args: *const [u64; 6]) -> i64;
+    fn runahead_attempt(has_held_signals: *const u64, nr: u64, args: *const [u64; 6]) -> i64;
     fn runahead_attempt_look();
     fn runahead_attempt_call();
     fn runahead_attempt_given_up();
 }
 
-/// Makes a call as [`super::syscall`] does, unless `held` is not 0 or becomes so before the kernel
-/// has begun with it: then [`RESTART`].
+/// Makes a call as [`super::syscall`] does, unless `has_held_signals` is not 0 or becomes so before
+/// the kernel has begun with it: then [`RESTART`].
 ///
 /// # Safety
 /// As unsafe as the call it makes.
-pub unsafe fn attempt(held: &Cell<u64>, nr: u64, args: &[u64; 6]) -> i64 {
+pub unsafe fn attempt(has_held_signals: &Cell<u64>, nr: u64, args: &[u64; 6]) -> i64 {
     // SAFETY: passed on to the caller.
-    unsafe { runahead_attempt(held.as_ptr(), nr, args) }
+    unsafe { runahead_attempt(has_held_signals.as_ptr(), nr, args) }
 }
 
 impl Context {
