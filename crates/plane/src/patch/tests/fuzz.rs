@@ -6,7 +6,7 @@ use super::super::{PAGE, State, another_thread, patch};
 use super::generate::{self, Generated, NUMBERS};
 use super::guest_code::{self, Registers};
 use super::std;
-use super::{Random, Told, in_child, seed, shared};
+use super::{ChildReport, Random, in_child, seed, shared};
 use crate::arch::planted_mistakes;
 use crate::sys::{self, nr};
 use linux_raw_sys::general as k;
@@ -106,8 +106,8 @@ fn inputs(random: &mut Random) -> [(Registers, Vec<u8>); INPUTS] {
     })
 }
 
-fn one_case(random: &mut Random, state: &mut State, told: &'static Told, case: u64) {
-    told.case.store(case, SeqCst);
+fn one_case(random: &mut Random, state: &mut State, report: &'static ChildReport, case: u64) {
+    report.case.store(case, SeqCst);
     let code = place(random);
     let inputs = inputs(random);
     guest_code::log().trapped = 0;
@@ -126,31 +126,31 @@ fn one_case(random: &mut Random, state: &mut State, told: &'static Told, case: u
             Some(at) if at < site => 0,
             Some(_) => 1 + usize::from(memory(site, 1)[0] == 0xe9),
         };
-        told.shapes[index].fetch_add(1, SeqCst);
+        report.shapes[index].fetch_add(1, SeqCst);
     }
     for (i, (registers, data)) in inputs.iter().enumerate() {
         guest_code::log().trapped = 0;
         let patched = run(*registers, data, code);
         let (by_trap, made) = (guest_code::log().trapped as u64, patched.calls.len() as u64);
-        told.calls_by_trap.fetch_add(by_trap, SeqCst);
-        told.calls_by_stub.fetch_add(made - by_trap, SeqCst);
+        report.calls_by_trap.fetch_add(by_trap, SeqCst);
+        report.calls_by_stub.fetch_add(made - by_trap, SeqCst);
         let native = &natively[i];
         if patched.calls != native.calls {
             let n = (0..).find(|&n| patched.calls.get(n) != native.calls.get(n)).unwrap_or(0);
-            told.differs(1, [code, i as u64, n as u64, made]);
+            report.differs(1, [code, i as u64, n as u64, made]);
         }
         if patched.registers != native.registers {
-            told.differs(2, [code, i as u64, patched.registers.flags, native.registers.flags]);
+            report.differs(2, [code, i as u64, patched.registers.flags, native.registers.flags]);
         }
         if let Some(at) = (0..patched.data.len()).find(|&at| patched.data[at] != native.data[at]) {
-            told.differs(3, [code, i as u64, at as u64, patched.data[at].into()]);
+            report.differs(3, [code, i as u64, at as u64, patched.data[at].into()]);
         }
     }
 }
 
 /// A batch of cases in a child.
-fn batch(seed: u64, told: &'static Told, prepare: impl Fn()) -> Result<(), String> {
-    in_child(told, 10, |told| {
+fn batch(seed: u64, report: &'static ChildReport, prepare: impl Fn()) -> Result<(), String> {
+    in_child(report, 10, |report| {
         prepare();
         map(DATA, 2 * PAGE, k::PROT_READ | k::PROT_WRITE);
         let mut random = Random(seed);
@@ -160,21 +160,21 @@ fn batch(seed: u64, told: &'static Told, prepare: impl Fn()) -> Result<(), Strin
         let mut state = Box::new(State::new(guest_code::entry));
         guest_code::trap_calls_below(CODE + CODE_BYTES);
         for case in 0..CASES {
-            one_case(&mut random, &mut state, told, case);
+            one_case(&mut random, &mut state, report, case);
         }
     })
 }
 
 #[test]
 fn patched_code_does_what_it_did() {
-    let (seed, told) = (seed(), shared());
+    let (seed, report) = (seed(), shared());
     for n in 0..40 {
-        if let Err(error) = batch(seed.wrapping_add(n), told, || ()) {
+        if let Err(error) = batch(seed.wrapping_add(n), report, || ()) {
             panic!("batch {n}: {error}; repeat with RUNAHEAD_SEED={seed}");
         }
     }
-    let [number, padding, compare, not] = told.shapes.each_ref().map(|n| n.load(SeqCst));
-    let (stub, trap) = (told.calls_by_stub.load(SeqCst), told.calls_by_trap.load(SeqCst));
+    let [number, padding, compare, not] = report.shapes.each_ref().map(|n| n.load(SeqCst));
+    let (stub, trap) = (report.calls_by_stub.load(SeqCst), report.calls_by_trap.load(SeqCst));
     eprintln!(
         "patched: {number} number before, {padding} by padding, {compare} compare after; {not} not. \
          Calls: {stub} by stubs, {trap} by traps"
@@ -185,9 +185,11 @@ fn patched_code_does_what_it_did() {
 
 /// Asserts that cases go wrong with a mistake planted in the patcher.
 fn is_found(mistake: u8) {
-    let (seed, told) = (seed(), shared());
+    let (seed, report) = (seed(), shared());
     let found = (0..40).find_map(|n| {
-        batch(seed.wrapping_add(n), told, || planted_mistakes::plant(mistake)).err().map(|e| (n, e))
+        batch(seed.wrapping_add(n), report, || planted_mistakes::plant(mistake))
+            .err()
+            .map(|e| (n, e))
     });
     let Some((n, error)) = found else { panic!("mistake {mistake} was not found") };
     eprintln!("found in batch {n}: {error}");

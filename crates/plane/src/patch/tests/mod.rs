@@ -55,7 +55,7 @@ fn seed() -> u64 {
 /// Report of a child to its parent.
 #[derive(Default)]
 #[repr(C)]
-struct Told {
+struct ChildReport {
     case: AtomicU64,
     /// Sites patched: number before, by padding, compare after; and those that were not.
     shapes: [AtomicU64; 4],
@@ -66,7 +66,7 @@ struct Told {
     details: [AtomicU64; 4],
 }
 
-impl Told {
+impl ChildReport {
     fn differs(&self, what: u64, details: [u64; 4]) -> ! {
         self.difference.store(what, SeqCst);
         for (at, detail) in self.details.iter().zip(details) {
@@ -84,13 +84,13 @@ unsafe extern "C" {
 }
 
 /// Memory that parent and child share, for a while of the test.
-fn shared() -> &'static Told {
+fn shared() -> &'static ChildReport {
     let flags = u64::from(k::MAP_SHARED | k::MAP_ANONYMOUS);
     let args = [0, 4096, u64::from(k::PROT_READ | k::PROT_WRITE), flags, u64::MAX, 0];
-    // SAFETY: a new mapping, zeroed, which is a valid Told, and is never unmapped.
+    // SAFETY: a new mapping, zeroed, which is a valid ChildReport, and is never unmapped.
     unsafe {
         let at = sys::check(sys::raw(nr::MMAP, args)).unwrap();
-        &*(at as *const Told)
+        &*(at as *const ChildReport)
     }
 }
 
@@ -99,15 +99,15 @@ const PANICKED: i32 = 101;
 
 /// Runs `work` in a child of its own; what went wrong there.
 fn in_child(
-    told: &'static Told,
+    report: &'static ChildReport,
     seconds: u32,
-    work: impl FnOnce(&'static Told),
+    work: impl FnOnce(&'static ChildReport),
 ) -> Result<(), String> {
     let child = fork();
     assert!(child >= 0, "no process to be had");
     if child == 0 {
         alarm(seconds);
-        let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| work(told)));
+        let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| work(report)));
         sys::exit(if result.is_ok() { 0 } else { PANICKED });
     }
     let mut status = 0i32;
@@ -122,8 +122,8 @@ fn in_child(
     Err(format!(
         "process {}, case {}: signal {signal}, exit {code}, difference {}, {:x?}",
         process::id(),
-        told.case.load(SeqCst),
-        told.difference.load(SeqCst),
-        told.details
+        report.case.load(SeqCst),
+        report.difference.load(SeqCst),
+        report.details
     ))
 }

@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 use super::super::super::kernel_signals;
 use super::super::{PAGE, State, another_thread, code_writer, patch};
 use super::std;
-use super::{Told, in_child, shared};
+use super::{ChildReport, in_child, shared};
 use crate::arch;
 use crate::sys::{self, nr};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ fn interrupt() {
 }
 
 /// Three threads call `function` while `toggle` is called with true and false in turn.
-fn under_threads(told: &Told, function: Caller, mut toggle: impl FnMut(bool)) {
+fn under_threads(report: &ChildReport, function: Caller, mut toggle: impl FnMut(bool)) {
     let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
     interrupt();
     let process = i64::from(sys::getpid());
@@ -104,7 +104,7 @@ fn under_threads(told: &Told, function: Caller, mut toggle: impl FnMut(bool)) {
                     for _ in 0..1000 {
                         let got = function(NUMBER, 1, 2, 3);
                         if got != process {
-                            told.differs(1, [got as u64, process as u64, 0, 0]);
+                            report.differs(1, [got as u64, process as u64, 0, 0]);
                         }
                     }
                     calls.fetch_add(1000, Relaxed);
@@ -118,15 +118,15 @@ fn under_threads(told: &Told, function: Caller, mut toggle: impl FnMut(bool)) {
         }
         stop.store(true, Relaxed);
     });
-    told.case.store(toggled, SeqCst);
-    told.calls_by_stub.store(BY_STUB.load(Relaxed), SeqCst);
-    told.calls_by_trap.store(calls.load(Relaxed) - BY_STUB.load(Relaxed), SeqCst);
-    told.shapes[0].store(INTERRUPTIONS.load(Relaxed), SeqCst);
+    report.case.store(toggled, SeqCst);
+    report.calls_by_stub.store(BY_STUB.load(Relaxed), SeqCst);
+    report.calls_by_trap.store(calls.load(Relaxed) - BY_STUB.load(Relaxed), SeqCst);
+    report.shapes[0].store(INTERRUPTIONS.load(Relaxed), SeqCst);
 }
 
-fn assert_lively(told: &Told) {
+fn assert_lively(report: &ChildReport) {
     let [changes, stub, native, signals] =
-        [&told.case, &told.calls_by_stub, &told.calls_by_trap, &told.shapes[0]]
+        [&report.case, &report.calls_by_stub, &report.calls_by_trap, &report.shapes[0]]
             .map(|n| n.load(SeqCst));
     eprintln!("{changes} changes; {stub} calls by the stub, {native} not; {signals} signals");
     assert!(changes > 100 && stub > 100_000 && native > 100_000 && signals > 100);
@@ -139,13 +139,13 @@ fn bytes_at(at: u64) -> [u8; 5] {
 
 #[test]
 fn threads_run_through_a_site_while_its_call_changes() {
-    let told = shared();
-    in_child(told, 60, |told| {
+    let report = shared();
+    in_child(report, 60, |report| {
         let (function, site) = caller(BY_PADDING, PADDING);
         let mut state = Box::new(State::new(entry));
         another_thread();
         let mut short = [0; 2];
-        under_threads(told, function, |on| match (on, short) {
+        under_threads(report, function, |on| match (on, short) {
             (true, [0, 0]) => {
                 assert_eq!(patch(&mut state, site, NUMBER), Some(site));
                 short.copy_from_slice(&bytes_at(site)[..2]);
@@ -165,7 +165,7 @@ fn threads_run_through_a_site_while_its_call_changes() {
         });
     })
     .unwrap();
-    assert_lively(told);
+    assert_lively(report);
 }
 
 /// Puts `bytes` back in the steps in which they were replaced.
@@ -175,14 +175,14 @@ fn replace_back(at: *mut u8, bytes: &[u8; 5]) {
 
 #[test]
 fn threads_run_through_a_site_while_its_number_changes() {
-    let told = shared();
-    in_child(told, 60, |told| {
+    let report = shared();
+    in_child(report, 60, |report| {
         let (function, site) = caller(NUMBER_BEFORE, &[]);
         let mut state = Box::new(State::new(entry));
         another_thread();
         let (from, old) = (site - 5, bytes_at(site - 5));
         let mut jump = None;
-        under_threads(told, function, |on| match (on, jump) {
+        under_threads(report, function, |on| match (on, jump) {
             (true, None) => {
                 assert_eq!(patch(&mut state, site, NUMBER), Some(from));
                 jump = Some(bytes_at(from));
@@ -194,20 +194,20 @@ fn threads_run_through_a_site_while_its_number_changes() {
         });
     })
     .unwrap();
-    assert_lively(told);
+    assert_lively(report);
 }
 
 #[test]
 fn a_jump_written_byte_by_byte_under_threads_is_found() {
-    let told = shared();
-    let error = in_child(told, 60, |told| {
+    let report = shared();
+    let error = in_child(report, 60, |report| {
         let (function, site) = caller(NUMBER_BEFORE, &[]);
         let mut state = Box::new(State::new(entry));
-        // It is not told that there are threads.
+        // `patch` does not know that there are threads.
         let (from, old) = (site - 5, bytes_at(site - 5));
         assert_eq!(patch(&mut state, site, NUMBER), Some(from));
         let jump = bytes_at(from);
-        under_threads(told, function, |on| {
+        under_threads(report, function, |on| {
             let bytes = if on { &old } else { &jump };
             code_writer::write(from, |at| {
                 // As it comes when the writer is interrupted.
@@ -223,11 +223,11 @@ fn a_jump_written_byte_by_byte_under_threads_is_found() {
 
 /// Threads that wait in the kernel come back to a site that has been patched meanwhile.
 fn come_back(
-    told: &'static Told,
+    report: &'static ChildReport,
     behind: &'static [u8],
     knows: bool,
 ) -> Result<(), std::string::String> {
-    in_child(told, 20, move |told| {
+    in_child(report, 20, move |report| {
         let (function, site) = caller(BY_PADDING, behind);
         let mut state = Box::new(State::new(entry));
         let mut pipe = [0i32; 2];
@@ -252,32 +252,36 @@ fn come_back(
             for thread in waiting {
                 let got = thread.join().unwrap();
                 if got != 1 {
-                    told.differs(1, [got as u64, 1, 0, 0]);
+                    report.differs(1, [got as u64, 1, 0, 0]);
                 }
             }
         });
-        told.calls_by_stub.store(BY_STUB.load(Relaxed), SeqCst);
+        report.calls_by_stub.store(BY_STUB.load(Relaxed), SeqCst);
     })
 }
 
 #[test]
 fn threads_come_back_from_the_kernel_to_a_patched_site() {
-    let told = shared();
-    come_back(told, PADDING, true).unwrap();
-    assert_eq!(told.calls_by_stub.load(SeqCst), 1, "the write, and nothing else, went by the stub");
+    let report = shared();
+    come_back(report, PADDING, true).unwrap();
+    assert_eq!(
+        report.calls_by_stub.load(SeqCst),
+        1,
+        "the write, and nothing else, went by the stub"
+    );
 }
 
 #[test]
 fn a_jump_over_the_comparison_under_threads_is_found() {
-    // Without padding, and not told that there are threads, it takes the unsafe shape.
+    // Without padding, and without the knowledge that there are threads, it takes the unsafe shape.
     let error = come_back(shared(), &[], false);
     eprintln!("found: {}", error.expect_err("nothing went wrong"));
 }
 
 #[test]
 fn what_is_not_stored_at_once_is_left_alone_under_threads() {
-    let told = shared();
-    in_child(told, 20, |_| {
+    let report = shared();
+    in_child(report, 20, |_| {
         another_thread();
         let mut moved = [0x90; 64];
         let mut state = Box::new(State::new(entry));
