@@ -11,8 +11,8 @@
 //!   call has just shown that it may be.
 //! - Any thread of a target may run agent code, each on a stack of the agent's that is its own
 //!   (`plane::thread`); nested signal handlers are sent straight to the kernel. Data that threads
-//!   share is atomic and may be torn where that costs a hint only, or is under a [`spin_lock::Lock`]. A
-//!   shadow has one thread, and may use [`thread_owned::Owned`].
+//!   share is atomic and may be torn where that costs a hint only, or is under a
+//!   [`spin_lock::Lock`]. A shadow has one thread, and may use [`thread_owned::Owned`].
 //! - No lock is held during a wait for storage or for another process.
 //! - The image is compiled for baseline x86-64 only: it never touches the upper halves of vector
 //!   registers, so the entry need save no more than the lower ones.

@@ -32,7 +32,7 @@
 //! | `intercepted_call` | a call of the program |
 //! | `signal_actions`, `signal_block` | actions that the program gave; stretches without signals |
 //! | `thread`, `reported_call_state` | what belongs to one thread |
-//! | `dispatch_signal`, `sent_signals` | signal of a dispatched call; signals that the plane sends |
+//! | `dispatch_signal`, `sent_signals` | signals that deliver calls; those that the plane sends |
 //! | `interception_state` | whether calls are seen, reported, or intercepted at all |
 //! | `kernel_signals`, `alternate_stack` | signal calls as the kernel has them |
 //! | `address_space`, `address_range` | map memory for the agent; ranges of addresses |

@@ -7,9 +7,9 @@
 //! where it was us who were interrupted. Then returning from a frame of our own starts the handler,
 //! which finds all as the kernel leaves it.
 //!
-//! One that arrives while we are at work for a call in [`CALLS_THAT_HOLD_SIGNALS`] is sent once more
-//! and waits until the program goes on, behind the call or, if it has not begun yet, in front of it:
-//! our work is short, and its stack cannot be unwound.
+//! One that arrives while the agent works for a call in [`CALLS_THAT_HOLD_SIGNALS`] is sent again.
+//! It waits until the program goes on, behind the call or, if it has not begun yet, in front of it:
+//! the agent's work is short, and its stack cannot be unwound.
 //!
 //! Invariant: no frame of the program's is on a stack of ours.
 

@@ -363,7 +363,7 @@ extern "C" fn on_agent_stack(work: u64) {
     }
 }
 
-/// (Apart, so that what it needs of a small stack is not taken for other calls.)
+/// Makes one of the plane's own calls. Not inlined: other calls need none of its stack.
 #[inline(never)]
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
