@@ -1,9 +1,9 @@
-//! The signal by which dispatch delivers a call.
+//! The SIGSYS by which dispatch delivers a call, and others.
 //!
-//! The handler runs on a stack of the thread's for signals (`altstack`), so that the program's
-//! needs no room and its alternate one is not touched. It must not be blocked when a call is
-//! dispatched (the kernel kills the process), so it does not block itself and `masks` keeps it out
-//! of every mask.
+//! The handler runs on the thread's stack for signals (`alternate_stack`): the program's needs no
+//! room, and its alternate one is not touched. The kernel kills the process if SIGSYS is blocked
+//! when a call is dispatched. So the handler does not block it, and `signal_masks` keeps it out of
+//! every mask.
 
 use super::dispatch_signal::{Info, SYS_USER_DISPATCH};
 use super::native_calls::{
@@ -16,9 +16,10 @@ use super::{
     signal_handlers, signal_masks, sigsys_forwarding, temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
-use crate::call_routing::is_interesting;
+use crate::call_routing::{is_asked_first, is_interesting, is_unseen};
 use crate::intercepted_call::Call;
-use crate::interception_state::reports;
+use crate::interception_end::{leave_for_good, retire};
+use crate::interception_state::{is_ours, is_retired, reports, sees_all, skips_reports};
 use crate::plane_calls::{is_checked, is_the_planes};
 use crate::policy::Verdict;
 use crate::sys::{self, nr};
@@ -48,7 +49,7 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
     if reports() {
         context.set_bases();
     }
-    if crate::interception_state::is_retired()
+    if is_retired()
         && let Some(thread) = thread::current().filter(|thread| !thread.armed.get())
     {
         context.stack = thread.alternate.get().words();
@@ -63,7 +64,7 @@ fn other(info: &Info, context: &mut Context) {
     let is_to_stop = is_sent(sent_signals::STOP);
     let is_poked = carried == sent_signals::POKE
         && (info.code == kernel_signals::SI_QUEUE || info.code == kernel_signals::SI_TIMER);
-    let called_off = is_sent(sent_signals::CALL_OFF) && crate::interception_state::is_retired();
+    let called_off = is_sent(sent_signals::CALL_OFF) && is_retired();
     let mask = sys::set_mask(!0);
     // First, as what is lost may be the call behind one that was made, of which the policy has not
     // been told.
@@ -80,10 +81,10 @@ fn other(info: &Info, context: &mut Context) {
             thread_stop::arrive(thread, context);
         }
         if is_poked
-            && !crate::interception_state::is_retired()
+            && !is_retired()
             && let Some(policy) = policy::events()
         {
-            match crate::interception_state::is_ours(context.after()) {
+            match is_ours(context.after()) {
                 true => policy.poke_missed(),
                 false => policy.poked(context),
             }
@@ -99,7 +100,7 @@ fn other(info: &Info, context: &mut Context) {
     sys::set_mask(if reports() { context.mask } else { mask });
     match thread {
         Some(thread) if called_off => {
-            crate::interception_end::leave_for_good(thread);
+            leave_for_good(thread);
             keep_mask(context);
         }
         _ if called_off => {}
@@ -119,8 +120,8 @@ fn answer(info: &Info, context: &mut Context) {
         thread::disarm_dispatch();
         return context.resume_at(site);
     };
-    if crate::interception_state::is_retired() {
-        crate::interception_end::leave_for_good(thread);
+    if is_retired() {
+        leave_for_good(thread);
         if call_reporting::is_trap(site) {
             keep_mask(context);
             return call_reporting::finish(thread, context, false);
@@ -132,7 +133,7 @@ fn answer(info: &Info, context: &mut Context) {
         if reports() && call_reporting::is_not_to_be_lost_yet(thread, site, context) {
             return;
         }
-        crate::interception_end::retire();
+        retire();
         return natively(site, context);
     }
     if call_reporting::is_trap(site) {
@@ -145,7 +146,7 @@ fn answer(info: &Info, context: &mut Context) {
     }
     let is_undisturbed = || thread.depth.get() == 0;
     if reports() {
-        if crate::interception_state::skips_reports()
+        if skips_reports()
             && is_undisturbed()
             && !is_the_planes(call.nr)
             && patch::is_hot(site)
@@ -155,10 +156,10 @@ fn answer(info: &Info, context: &mut Context) {
             return keep_mask_if_left(thread, context);
         }
         if is_undisturbed() && !is_the_planes(call.nr) {
-            if crate::call_routing::is_unseen(call.nr) {
+            if is_unseen(call.nr) {
                 return perform(&call, site, context);
             }
-            if crate::call_routing::is_asked_first(call.nr) && dispatch(&mut call, site, context) {
+            if is_asked_first(call.nr) && dispatch(&mut call, site, context) {
                 return;
             }
         }
@@ -176,7 +177,7 @@ fn answer(info: &Info, context: &mut Context) {
         return of_the_plane(&call, site, context);
     }
     // A policy that sees all has its say of the others.
-    let is_seen = crate::interception_state::sees_all() && call.nr != nr::MUNMAP;
+    let is_seen = sees_all() && call.nr != nr::MUNMAP;
     if !is_seen && takes_its_stack(&call) {
         // A thread that is about to end does, and a coroutine what is below it: a patched site
         // would need that.
@@ -234,7 +235,7 @@ fn report_plane_call(call: &Call, context: &Context) {
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
     if thread.armed.get()
         && let Some(site) = context.unanswered_call()
-        && !crate::interception_state::is_ours(site)
+        && !is_ours(site)
     {
         context.resume_at(site);
     }
@@ -302,7 +303,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
         context.resume_at(site);
         return true;
     }
-    if crate::interception_state::is_retired() {
+    if is_retired() {
         thread.release_held_signals();
     }
     let mask_after_held = thread.take_held_signals();
@@ -327,7 +328,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
         }
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
-        _ if crate::interception_state::is_retired() => natively(site, context),
+        _ if is_retired() => natively(site, context),
         // They come first.
         _ if mask_after_held.is_some() => context.resume_at(site),
         Verdict::TRAP if reports() => return false,
@@ -404,7 +405,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             match sigaltstack_call::sigaltstack(call) {
                 Some(ret) => context.set_result(ret),
                 None => {
-                    crate::interception_end::retire();
+                    retire();
                     context.resume_at(site);
                 }
             }
