@@ -7,7 +7,7 @@
 
 use linux_raw_sys::general as k;
 
-use crate::arch::Place;
+use crate::arch::FramePlace;
 use crate::sys::{self, Errno, nr};
 
 /// `SS_DISABLE`, `SS_ONSTACK` and `SS_AUTODISARM` of sigaltstack(2).
@@ -62,12 +62,18 @@ impl Altstack {
     /// Place that the kernel gives a frame with `state_bytes` of vector state, for a handler with
     /// `SA_ONSTACK` or without, when `stack` is below the program's red zone and `room` bytes more
     /// are wanted above it. `None` if the frame would overflow this stack.
-    pub fn place(self, stack: u64, on_stack: bool, state_bytes: u64, room: u64) -> Option<Place> {
+    pub fn place(
+        self,
+        stack: u64,
+        on_stack: bool,
+        state_bytes: u64,
+        room: u64,
+    ) -> Option<FramePlace> {
         let inside = self.is_used_at(stack);
         let enters = on_stack && self.state(stack) == 0;
         let top = if enters { self.end() } else { stack };
-        let place = Place::below(top.wrapping_sub(room), state_bytes);
-        (!(inside || enters) || self.holds(place.frame)).then_some(Place { end: top, ..place })
+        let place = FramePlace::below(top.wrapping_sub(room), state_bytes);
+        (!(inside || enters) || self.holds(place.frame)).then_some(FramePlace { end: top, ..place })
     }
 
     /// Result of setting this stack, or the error that refuses it.

@@ -11,7 +11,7 @@ pub(super) const SYS_USER_DISPATCH: i32 = 2;
 
 /// `siginfo_t` of a SIGSYS (sigaction(2)).
 #[repr(C)]
-pub(crate) struct Info {
+pub(crate) struct SigsysInfo {
     pub signal: i32,
     pub errno: i32,
     pub code: i32,
@@ -48,6 +48,6 @@ pub(super) unsafe fn unanswered(context: &Context) -> Option<*mut Context> {
     let (info, call) = context.passed();
     // SAFETY: passed on to the caller: the kernel passes both to our handler, live until that
     // returns.
-    let is_call = unsafe { (*(info as *const Info)).code == SYS_USER_DISPATCH };
+    let is_call = unsafe { (*(info as *const SigsysInfo)).code == SYS_USER_DISPATCH };
     is_call.then_some(call as *mut Context)
 }

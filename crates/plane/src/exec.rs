@@ -19,7 +19,7 @@ use crate::{address_space, sys};
 pub(super) fn exec(call: &Call) -> i64 {
     let thread = call.thread;
     let mask = sys::set_mask(!0);
-    let mut work = Work { call: *call, prepared: None, answer: None };
+    let mut work = ExecWork { call: *call, prepared: None, answer: None };
     on_agent_stack(&mut work, prepare);
     if let Some(answer) = work.answer {
         sys::set_mask(kernel_signals::without_sigsys(mask));
@@ -36,7 +36,7 @@ pub(super) fn exec(call: &Call) -> i64 {
 }
 
 /// Arguments and result of an exec on the agent's stack.
-struct Work {
+struct ExecWork {
     /// The call that is made.
     call: Call,
     prepared: Option<Prepared>,
@@ -52,7 +52,7 @@ struct Prepared {
 
 extern "C" fn prepare(work: u64) {
     // SAFETY: `exec` passes its own, which lives until we return.
-    let work = unsafe { &mut *(work as *mut Work) };
+    let work = unsafe { &mut *(work as *mut ExecWork) };
     match policy::events().map_or(Exec::AsItStands, |policy| policy.redirect_exec(&work.call)) {
         Exec::AsItStands => {}
         Exec::Answer(answer) => return work.answer = Some(answer),
@@ -71,7 +71,7 @@ extern "C" fn prepare(work: u64) {
 
 extern "C" fn undo(work: u64) {
     // SAFETY: as in `prepare`.
-    let work = unsafe { &mut *(work as *mut Work) };
+    let work = unsafe { &mut *(work as *mut ExecWork) };
     give_memory_back(work.call.thread);
     let Some(Prepared { token, ours }) = work.prepared.take() else { return };
     program_faults::take_again();
@@ -95,7 +95,7 @@ pub(super) fn give_memory_back(thread: &Thread) {
 }
 
 /// Signals are blocked.
-fn on_agent_stack(work: &mut Work, step: extern "C" fn(u64)) {
+fn on_agent_stack(work: &mut ExecWork, step: extern "C" fn(u64)) {
     let thread = work.call.thread;
     let at = core::ptr::from_mut(work) as u64;
     if thread.depth.get() != 0 && thread.lent.get().is_none() {

@@ -42,7 +42,7 @@ use crate::spin_lock::Lock;
 use crate::sys::nr;
 use code_writer::{PAGE, Stubs};
 use shared_code::SharedRanges;
-use trap_counts::Seen;
+use trap_counts::TrapCounts;
 
 #[repr(C)]
 struct State {
@@ -56,7 +56,7 @@ struct State {
     /// Function that returns the address that stubs call.
     entry: fn() -> u64,
     stubs: Stubs,
-    seen: Seen,
+    trap_counts: TrapCounts,
     /// The code around the site that is being patched. (Too large for the stacks of programs.)
     window: Window,
 }
@@ -65,9 +65,17 @@ static STATE: Lock<State> = Lock::new(State::new(arch::entry));
 
 impl State {
     const fn new(entry: fn() -> u64) -> Self {
-        let (seen, stubs) = (Seen::new(), Stubs::new());
+        let (trap_counts, stubs) = (TrapCounts::new(), Stubs::new());
         let window = [ABSENT; size_of::<Window>()];
-        State { enabled: false, synchronises: None, seen, stubs, window, under_way: None, entry }
+        State {
+            enabled: false,
+            synchronises: None,
+            trap_counts,
+            stubs,
+            window,
+            under_way: None,
+            entry,
+        }
     }
 }
 
@@ -134,7 +142,7 @@ pub fn stubs_from(at: u64, end: u64) -> Option<AddressRange> {
 /// A call was trapped at `site`: whether that is so often the case that the site is to be patched.
 pub(super) fn is_hot(site: u64) -> bool {
     crate::policy::count(Event::Trapped);
-    STATE.try_with(|state| state.enabled && state.seen.note(site)) == Some(true)
+    STATE.try_with(|state| state.enabled && state.trap_counts.note(site)) == Some(true)
 }
 
 /// Patches a site. Then the call is to be made again from the address returned: what is behind the
@@ -206,7 +214,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
             site
         }
     };
-    state.seen.forget(site);
+    state.trap_counts.forget(site);
     Some(entered)
 }
 

@@ -48,19 +48,19 @@ pub(super) const ASKS_FOR_STACK: u64 = k::SA_ONSTACK as u64;
 
 /// Parts of an action that the kernel does not know.
 #[derive(Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct GivenAction {
     pub handler: u64,
     in_mask: bool,
     handled: bool,
     pub on_stack: bool,
 }
 
-impl Given {
+impl GivenAction {
     pub fn of(signal: u32) -> Self {
         let has = |of: &AtomicU64| of.load(Relaxed) & bit_of(signal) != 0;
         let handler = PROGRAMS.get(signal as usize).map_or(SIG_DFL, |own| own.load(Relaxed));
         let [in_mask, handled, on_stack] = [&IN_MASK_OF, &HANDLED, &ON_STACK].map(has);
-        Given { handler, in_mask, handled, on_stack }
+        GivenAction { handler, in_mask, handled, on_stack }
     }
 
     /// The kernel's action, as the program gave it; `ours` is what the kernel has in place of
@@ -82,12 +82,16 @@ impl Given {
 }
 
 /// A signal has arrived for a handler of the program's, which is returned.
-pub(super) fn begin_handler(thread: Option<&Thread>, signal: i32, context: &mut Context) -> Given {
+pub(super) fn begin_handler(
+    thread: Option<&Thread>,
+    signal: i32,
+    context: &mut Context,
+) -> GivenAction {
     let bit = bit_of(signal as u32);
     if let Some(thread) = thread.filter(|_| !is_retired())
         && IN_MASK_OF.load(Relaxed) & bit != 0
     {
         context.note_believed(thread.blocked.replace(true), SYS_BIT);
     }
-    Given::of(signal as u32)
+    GivenAction::of(signal as u32)
 }

@@ -22,7 +22,7 @@ use super::kernel_signals::{self, Action, SIG_DFL};
 use super::policy;
 use super::signal_actions;
 use super::thread::{self, Thread};
-use crate::arch::{self, CALLS, Context, Place, RED_ZONE, REGISTERS, pkeys};
+use crate::arch::{self, CALLS, Context, FramePlace, RED_ZONE, REGISTERS, pkeys};
 use crate::sys::{self, nr};
 
 /// Address that the kernel gets in place of a handler.
@@ -239,7 +239,7 @@ pub(super) struct Handler {
 
 impl Handler {
     /// Handler of the program that the kernel does not know of.
-    fn of_program(given: signal_actions::Given, flags: u64) -> Self {
+    fn of_program(given: signal_actions::GivenAction, flags: u64) -> Self {
         let restarts = flags & u64::from(k::SA_RESTART) != 0;
         Handler { address: given.handler, on_stack: given.on_stack, restarts, restorer: None }
     }
@@ -283,7 +283,11 @@ pub(super) unsafe fn enter(
 ///
 /// # Safety
 /// As for [`enter`].
-unsafe fn put(thread: Option<&Thread>, handler: &Handler, context: &mut Context) -> Option<Place> {
+unsafe fn put(
+    thread: Option<&Thread>,
+    handler: &Handler,
+    context: &mut Context,
+) -> Option<FramePlace> {
     let kernels = Altstack::from_words(context.stack);
     let ours = |t: &&Thread| kernels == t.signal_stack() || kernels.bytes == 0;
     let managed = thread.filter(|thread| thread.armed.get()).filter(ours);
@@ -346,7 +350,7 @@ unsafe fn program(
     let Some(thread) = thread else { return (context.stack_pointer(), None) };
     if thread.signal_stack().holds(context.stack_pointer()) {
         // The kernel began there with a frame of the program's, or of our work for it.
-        interrupted = Place::below(thread.signal_stack().end(), state_bytes).context();
+        interrupted = FramePlace::below(thread.signal_stack().end(), state_bytes).context();
         // SAFETY: as the thread is on that stack, it is there.
         roots[..REGISTERS].copy_from_slice(&unsafe { &*interrupted }.registers());
     }
@@ -362,7 +366,7 @@ unsafe fn program(
 }
 
 /// True if the place can be written to. The kernel maps it where a stack grows.
-fn is_writable(place: Place) -> bool {
+fn is_writable(place: FramePlace) -> bool {
     use crate::sys::PAGE;
     const WORD: u64 = 8;
     if !policy::will_write(place.frame, place.end - place.frame) {

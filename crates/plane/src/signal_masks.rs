@@ -20,7 +20,7 @@ use super::kernel_signals::{
     Action, SIG_DFL, SIG_IGN, SIGNALS, SYS_BIT, bit_of, block, has_sigsys, set_action, undisturbed,
     without_sigsys,
 };
-use super::signal_actions::{Given, HANDLED, IN_MASK_OF, changed};
+use super::signal_actions::{GivenAction, HANDLED, IN_MASK_OF, changed};
 use super::signal_handlers;
 use super::thread::Thread;
 use crate::arch::Context;
@@ -115,7 +115,7 @@ fn restore_actions(thread: &Thread) {
         if let Ok(now) = set_action(signal as i32, None) {
             let _ = set_action(
                 signal as i32,
-                Some(&Given::of(signal).restore(now, signal_handlers::address())),
+                Some(&GivenAction::of(signal).restore(now, signal_handlers::address())),
             );
         }
     }

@@ -5,7 +5,7 @@
 //! when a call is dispatched. So the handler does not block it, and `signal_masks` keeps it out of
 //! every mask.
 
-use super::dispatch_signal::{Info, SYS_USER_DISPATCH};
+use super::dispatch_signal::{SYS_USER_DISPATCH, SigsysInfo};
 use super::native_calls::{
     has_held_signals, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program,
     perform, takes_its_stack,
@@ -31,7 +31,11 @@ const PTRACE_TRACEME: u64 = 0;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 /// Our handler, entered by way of [`pkeys`].
-pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {
+pub(crate) extern "C" fn runahead_signal(
+    _signal: i32,
+    info: *const SigsysInfo,
+    context: *mut Context,
+) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
     if reports() {
@@ -57,7 +61,7 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
 }
 
 /// A SIGSYS that is no call.
-fn other(info: &Info, context: &mut Context) {
+fn other(info: &SigsysInfo, context: &mut Context) {
     let thread = thread::current();
     let carried = u64::from(info.call as u32) | u64::from(info.arch) << 32;
     let is_sent = |what| info.code == kernel_signals::SI_QUEUE && carried == what;
@@ -112,7 +116,7 @@ fn other(info: &Info, context: &mut Context) {
 }
 
 /// A call that was dispatched.
-fn answer(info: &Info, context: &mut Context) {
+fn answer(info: &SigsysInfo, context: &mut Context) {
     let thread = thread::current();
     let site = context.after() - 2;
     let Some(thread) = thread else {
@@ -248,7 +252,7 @@ fn natively(site: u64, context: &mut Context) {
 }
 
 /// Arguments and result of `patch` on the agent's stack.
-struct Patch {
+struct PatchWork {
     site: u64,
     number: u64,
     again: Option<u64>,
@@ -258,7 +262,7 @@ struct Patch {
 fn patch(call: &Call, site: u64) -> Option<u64> {
     extern "C" fn on_agent_stack(work: u64) {
         // SAFETY: `patch` passes its own, which lives until we return, and holds the depth.
-        let work = unsafe { &mut *(work as *mut Patch) };
+        let work = unsafe { &mut *(work as *mut PatchWork) };
         // To write code the program may have given a key that keeps itself from it.
         work.again = pkeys::with_all_rights(|| patch::patch_site(work.site, work.number));
     }
@@ -268,7 +272,7 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
         return None;
     }
     let thread = call.thread;
-    let mut work = Patch { site, number: call.nr, again: None };
+    let mut work = PatchWork { site, number: call.nr, again: None };
     // A handler of the program's that came to the site now would wait there for us.
     let mask = sys::set_mask(!0);
     thread.depth.set(1);
@@ -291,11 +295,11 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     thread.is_asking.set(reports());
     thread.is_disturbed.set(false);
     let stack = call.stack;
-    let mut work = Dispatch { call, verdict: Verdict::NATIVE, waits_for_signals: false };
+    let mut work = DispatchWork { call, verdict: Verdict::NATIVE, waits_for_signals: false };
     let at = &raw mut work as u64;
     // SAFETY: the depth is ours.
     unsafe { thread.on_stack(stack, at, on_agent_stack) };
-    let Dispatch { verdict, waits_for_signals, .. } = work;
+    let DispatchWork { verdict, waits_for_signals, .. } = work;
     thread.depth.set(0);
     thread.is_asking.set(false);
     if waits_for_signals {
@@ -341,7 +345,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
 }
 
 /// Arguments and result of `dispatch` on the agent's stack.
-struct Dispatch<'a> {
+struct DispatchWork<'a> {
     call: &'a mut Call,
     verdict: Verdict,
     /// Some have come before the policy was asked, and come first.
@@ -351,7 +355,7 @@ struct Dispatch<'a> {
 extern "C" fn on_agent_stack(work: u64) {
     // SAFETY: `dispatch` passes its own, which lives until we return, and holds the depth.
     unsafe {
-        let work = &mut *(work as *mut Dispatch<'_>);
+        let work = &mut *(work as *mut DispatchWork<'_>);
         if reports() {
             // From here on they wait until the call is over, if they may. (The mask of what came
             // before is in the frame.)

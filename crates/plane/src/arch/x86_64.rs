@@ -92,7 +92,7 @@ pub use saved_frame::SavedFrame;
 pub(crate) use signal_backout::to_the_program;
 pub use signal_context::Context;
 pub use signal_frame::RED_ZONE;
-pub(crate) use signal_frame::{Place, REGISTERS};
+pub(crate) use signal_frame::{FramePlace, REGISTERS};
 pub(crate) use thread_pointers::tells_threads_apart;
 
 /// The instruction that makes a system call.

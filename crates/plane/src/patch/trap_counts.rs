@@ -6,7 +6,7 @@ const SETS: usize = 64;
 const WAYS: usize = 4;
 
 #[derive(Clone, Copy)]
-struct Site {
+struct SiteCount {
     at: u64,
     traps: u32,
 }
@@ -14,14 +14,14 @@ struct Site {
 /// Counts by site. Where there are too many, the least used gives way and leaves what it has to its
 /// successor: sites that take turns in one place become hot all the same, and, being patched, make
 /// room. (Space-saving counters: Metwally and others, 2005.)
-pub(super) struct Seen([[Site; WAYS]; SETS]);
+pub(super) struct TrapCounts([[SiteCount; WAYS]; SETS]);
 
-impl Seen {
+impl TrapCounts {
     pub const fn new() -> Self {
-        Seen([[Site { at: 0, traps: 0 }; WAYS]; SETS])
+        TrapCounts([[SiteCount { at: 0, traps: 0 }; WAYS]; SETS])
     }
 
-    fn set(&mut self, at: u64) -> &mut [Site; WAYS] {
+    fn set(&mut self, at: u64) -> &mut [SiteCount; WAYS] {
         let hash = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &mut self.0[hash as usize % SETS]
     }
@@ -33,7 +33,7 @@ impl Seen {
         let known = set.iter().position(|site| site.at == at);
         let index = known.unwrap_or_else(|| {
             let least = (0..WAYS).min_by_key(|&i| set[i].traps).unwrap_or(0);
-            set[least] = Site { at, traps: set[least].traps.min(HOT - 1) };
+            set[least] = SiteCount { at, traps: set[least].traps.min(HOT - 1) };
             least
         });
         let site = &mut set[index];
@@ -44,7 +44,7 @@ impl Seen {
     /// The site at `at` will not trap any more.
     pub fn forget(&mut self, at: u64) {
         if let Some(site) = self.set(at).iter_mut().find(|site| site.at == at) {
-            *site = Site { at: 0, traps: 0 };
+            *site = SiteCount { at: 0, traps: 0 };
         }
     }
 }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_site_is_hot_once_and_again_when_it_has_trapped_twice_as_often() {
-        let mut seen = Seen::new();
+        let mut seen = TrapCounts::new();
         let mut times = (1..=70).filter(|_| seen.note(0x1000));
         assert_eq!([(); 5].map(|()| times.next()), [Some(8), Some(16), Some(32), Some(64), None]);
         seen.forget(0x1000);
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn more_sites_than_there_are_places_become_hot() {
         let sites = 2 * (SETS * WAYS) as u64;
-        let mut seen = Seen::new();
+        let mut seen = TrapCounts::new();
         let mut is_hot = [false; 2 * SETS * WAYS];
         for _ in 0..10 * HOT {
             for site in 0..sites {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_busy_site_stays_known_among_many_others() {
-        let mut seen = Seen::new();
+        let mut seen = TrapCounts::new();
         let hot = (1..100u64).find(|n| {
             (0..64).for_each(|i| _ = seen.note(0x10_0000 + 64 * n + i));
             seen.note(0x1000)

@@ -11,7 +11,8 @@ use crate::kernel_signals::{
     set_action, undisturbed, without_sigsys,
 };
 use crate::signal_actions::{
-    ANY_HANDLERS, ASKS_FOR_STACK, Given, HANDLED, HANDLERS, IN_MASK_OF, ON_STACK, PROGRAMS, changed,
+    ANY_HANDLERS, ASKS_FOR_STACK, GivenAction, HANDLED, HANDLERS, IN_MASK_OF, ON_STACK, PROGRAMS,
+    changed,
 };
 use crate::sys::{self, copy_in, nr};
 use crate::temporary_masks::refused;
@@ -91,7 +92,7 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
     let with_sys = given.is_some_and(|action| has_sigsys(action.mask));
     let bit = bit_of(signal);
     let slot = PROGRAMS.get(signal as usize);
-    let before = Given::of(signal);
+    let before = GivenAction::of(signal);
     let mut replaced = given;
     let mut handled = false;
     if let Some(action) = &mut replaced {

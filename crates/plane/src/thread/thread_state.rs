@@ -53,7 +53,7 @@ pub struct Thread {
     /// Signal mask before signals were blocked ([`crate::signal_block`]).
     pub(crate) mask: Cell<Option<u64>>,
     /// Values to restore when the vfork child has gone that uses this thread; None: no child does.
-    pub(crate) lent: Cell<Option<Lent>>,
+    pub(crate) lent: Cell<Option<LentState>>,
     /// True while this thread makes another, for which a place is reserved
     /// ([`super::expect_thread`]).
     pub(crate) expects: Cell<bool>,
@@ -98,7 +98,7 @@ pub struct Faults {
 
 /// State of a parent's thread that a vfork child may change.
 #[derive(Clone, Copy)]
-pub(crate) struct Lent {
+pub(crate) struct LentState {
     pub(super) alternate: Altstack,
     pub(super) blocked: bool,
     pub(super) key: u64,
@@ -106,9 +106,9 @@ pub(crate) struct Lent {
     pub(crate) sigsys: Action,
 }
 
-impl Lent {
+impl LentState {
     pub(crate) fn with_sigsys(self, sigsys: Action) -> Self {
-        Lent { sigsys, ..self }
+        LentState { sigsys, ..self }
     }
 }
 
@@ -277,7 +277,7 @@ impl Thread {
 
     /// A vfork child starts to use this, with that action for SIGSYS.
     pub(crate) fn lend(&self, sigsys: Action) {
-        self.lent.set(Some(Lent {
+        self.lent.set(Some(LentState {
             alternate: self.alternate.get(),
             blocked: self.blocked.get(),
             key: self.key.get(),

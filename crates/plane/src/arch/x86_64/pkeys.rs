@@ -102,7 +102,7 @@ impl Rights {
     pub unsafe fn of(context: &Context) -> Self {
         let Some(at) = offset() else { return Rights(None) };
         // SAFETY: passed on to the caller.
-        let program = unsafe { State::of(context.fpstate, at) }.map(|state| state.get());
+        let program = unsafe { VectorState::of(context.fpstate, at) }.map(|state| state.get());
         let taken = program.map(|value| value & !OURS);
         if let Some(value) = taken {
             write(value);
@@ -121,7 +121,7 @@ impl Rights {
             return;
         }
         // SAFETY: passed on to the caller.
-        if let Some(mut state) = unsafe { State::of(context.fpstate, at) } {
+        if let Some(mut state) = unsafe { VectorState::of(context.fpstate, at) } {
             state.set(state.get() ^ changed);
         }
     }
@@ -140,12 +140,12 @@ pub fn with_all_rights<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// The vector state of a signal frame.
-struct State {
+struct VectorState {
     area: *mut u8,
     at: usize,
 }
 
-impl State {
+impl VectorState {
     /// The one at `area`, in which the register is at `at`; `None` if it does not hold it.
     ///
     /// # Safety
@@ -154,7 +154,7 @@ impl State {
         if area == 0 {
             return None;
         }
-        let state = State { area: area as *mut u8, at };
+        let state = VectorState { area: area as *mut u8, at };
         // Magic number, bytes of all, parts that there are (64 bits), bytes of the state.
         let [magic, _, parts, _, bytes] = [0, 4, 8, 12, 16].map(|n| state.word(SOFTWARE + n));
         let holds = magic == MAGIC && parts & 1 << PART != 0 && bytes as usize >= at + 4;
@@ -208,7 +208,7 @@ mod tests {
 
     fn value(area: &[u8]) -> Option<u32> {
         // SAFETY: a state as asked for, that lives.
-        unsafe { State::of(area.as_ptr() as u64, AT) }.map(|state| state.get())
+        unsafe { VectorState::of(area.as_ptr() as u64, AT) }.map(|state| state.get())
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let mut area = state(0x2e7, 0x203, 0x5555_5550, 2696);
         assert_eq!(value(&area), Some(0x5555_5550));
         // SAFETY: as in `value`.
-        unsafe { State::of(area.as_mut_ptr() as u64, AT) }.unwrap().set(0x5555_5540);
+        unsafe { VectorState::of(area.as_mut_ptr() as u64, AT) }.unwrap().set(0x5555_5540);
         assert_eq!(value(&area), Some(0x5555_5540));
         assert_eq!(area[AT + 4..AT + 12], [0xee; 8]);
     }
@@ -226,7 +226,7 @@ mod tests {
         let mut area = state(0x2e7, 0x3, 0x5555_5554, 2696);
         assert_eq!(value(&area), Some(0));
         // SAFETY: as in `value`.
-        unsafe { State::of(area.as_mut_ptr() as u64, AT) }.unwrap().set(0xc);
+        unsafe { VectorState::of(area.as_mut_ptr() as u64, AT) }.unwrap().set(0xc);
         assert_eq!((value(&area), area[PRESENT]), (Some(0xc), 3));
         assert_eq!(area[PRESENT + 1], 2);
     }
@@ -240,6 +240,6 @@ mod tests {
         area[SOFTWARE] = 0;
         assert_eq!(value(&area), None);
         // SAFETY: no state.
-        assert!(unsafe { State::of(0, AT) }.is_none());
+        assert!(unsafe { VectorState::of(0, AT) }.is_none());
     }
 }

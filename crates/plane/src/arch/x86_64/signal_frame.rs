@@ -32,7 +32,7 @@ const _: () = assert!(FRAME_BYTES == 440 && offset_of!(Frame, context) == 8);
 
 /// Addresses of a frame and its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct FramePlace {
     /// First address, to which the stack pointer is set.
     pub frame: u64,
     /// Address of the vector state.
@@ -41,7 +41,7 @@ pub struct Place {
     pub end: u64,
 }
 
-impl Place {
+impl FramePlace {
     /// Below `top`, with that many bytes of vector state.
     pub fn below(top: u64, state_bytes: u64) -> Self {
         let state = match state_bytes {
@@ -49,7 +49,7 @@ impl Place {
             bytes => top.wrapping_sub(bytes) & !(STATE_ALIGNED - 1),
         };
         let frame = (state.wrapping_sub(FRAME_BYTES) & !15).wrapping_sub(8);
-        Place { frame, state, end: top }
+        FramePlace { frame, state, end: top }
     }
 
     /// Address of the frame's context.
@@ -86,18 +86,18 @@ impl Context {
     ///
     /// # Safety
     /// A frame of the kernel's.
-    pub unsafe fn moved(&self, place: Place) -> Moved {
+    pub unsafe fn moved(&self, place: FramePlace) -> MovedFrame {
         // SAFETY: passed on to the caller: what is around this is the rest of the frame.
         let mut frame = unsafe { core::ptr::read(self.frame() as *const Frame) };
         if self.fpstate != 0 {
             frame.context.fpstate = place.state;
         }
-        Moved { frame, state: self.fpstate, place }
+        MovedFrame { frame, state: self.fpstate, place }
     }
 
     /// Makes of this what returning from it starts a handler with, whose frame is at `place`, as
     /// the kernel does: all vector registers are in their initial state.
-    pub fn enter(&mut self, handler: u64, signal: i32, place: Place, mask: u64) {
+    pub fn enter(&mut self, handler: u64, signal: i32, place: FramePlace, mask: u64) {
         let context = place.context() as u64;
         self.rip = handler;
         self.rsp = place.frame;
@@ -148,13 +148,13 @@ impl Context {
 }
 
 /// A frame on its way.
-pub struct Moved {
+pub struct MovedFrame {
     frame: Frame,
     state: u64,
-    place: Place,
+    place: FramePlace,
 }
 
-impl Moved {
+impl MovedFrame {
     /// Context of the frame, to be changed.
     pub fn context(&mut self) -> &mut Context {
         &mut self.frame.context
@@ -194,13 +194,13 @@ mod tests {
 
     #[test]
     fn frames_lie_as_the_kernel_puts_them() {
-        let place = Place::below(0x7fff_0000_1234, 2696);
+        let place = FramePlace::below(0x7fff_0000_1234, 2696);
         assert_eq!(place.state % 64, 0);
         assert!(place.state + 2696 <= 0x7fff_0000_1234);
         assert_eq!(place.frame % 16, 8);
         assert!(place.frame + FRAME_BYTES <= place.state);
         assert!(place.state - place.frame < FRAME_BYTES + 24);
-        let bare = Place::below(0x1000_0000, 0);
+        let bare = FramePlace::below(0x1000_0000, 0);
         assert_eq!((bare.state, bare.frame), (0x1000_0000, 0x1000_0000 - 440 - 8 - 8));
     }
 }
