@@ -16,9 +16,10 @@ pub const BLOCK_BYTES: u64 = CHUNK_BYTES / BLOCKS;
 /// Blocks of a chunk.
 const BLOCKS: u64 = 8;
 
-/// Some of the [`BLOCK_BYTES`] of a chunk, or all that there is of something else.
+/// Some of the [`BLOCK_BYTES`] of a chunk, or all that there is of something else: bit n for the
+/// block of number n.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Blocks(pub(crate) u8);
+pub struct Blocks(pub u8);
 
 impl Blocks {
     /// The whole chunk, or whatever it is that has no blocks.
@@ -65,7 +66,8 @@ pub struct Identity(u64);
 
 /// Lowest bit of the part of an identity that [`Identity::place`] returns.
 const PLACE_SHIFT: u32 = 7;
-pub(crate) const PLACES: u64 = 1 << 20;
+/// Number of values of [`Identity::place`].
+pub const PLACES: u64 = 1 << 20;
 
 const ROOT: u64 = 0x9e37_79b9_7f4a_7c15;
 const CWD: u64 = 0xd1b5_4a32_d192_ed03;
@@ -109,7 +111,7 @@ impl Identity {
     }
 
     /// Identity of a process's own memory ([`crate::swapped_memory::MEMORY`]).
-    pub(crate) const fn of_memory() -> Self {
+    pub const fn of_memory() -> Self {
         Identity::ROOT.derive(MEMORY)
     }
 
@@ -181,7 +183,7 @@ impl Identity {
     }
 
     /// Index of this identity in a table of up to [`PLACES`] places.
-    pub(crate) const fn place(self) -> u64 {
+    pub const fn place(self) -> u64 {
         self.0 >> PLACE_SHIFT & (PLACES - 1)
     }
 
