@@ -8,9 +8,10 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
 
-use crate::follow_filter::{UNWATCHED_MAX, Unwatched};
+use runahead_estimators::follow_filter::{UNWATCHED_MAX, Unwatched};
+use runahead_estimators::slow_devices::{SLOW_DEVICES_MAX, SlowDevices};
+
 use crate::overlay::Overlay;
-use crate::slow_devices::{SLOW_DEVICES_MAX, SlowDevices};
 
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
 pub const FILTER_MAX: usize = 640;
@@ -120,8 +121,9 @@ pub mod tell {
     pub const SOME: u64 = 1;
     /// Targets tell all accesses, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
-    /// Targets tell as with [`SOME`], while some device is slow ([`crate::slow_devices`]): a
-    /// session that finds everything in memory pays nothing.
+    /// Targets tell as with [`SOME`], while some device is slow
+    /// ([`runahead_estimators::slow_devices`]): a session that finds everything in memory pays
+    /// nothing.
     pub const WHILE_SLOW: u64 = 3;
 }
 

@@ -1,9 +1,9 @@
 //! Requests of an agent to the supervisor, over a new socket for each request.
 //!
 //! The socket is `SOCK_SEQPACKET`. A request is one byte that names it and the session's token
-//! (`AgentConfig::token`). Before an exec the eight bytes of a [`crate::follow_filter::ProgramKey`]
-//! follow. The answer is one byte, with a descriptor beside it when it is yes. The kernel names the
-//! client (`SO_PEERCRED`).
+//! (`AgentConfig::token`). Before an exec the eight bytes of a
+//! [`runahead_estimators::follow_filter::ProgramKey`] follow. The answer is one byte, with a
+//! descriptor beside it when it is yes. The kernel names the client (`SO_PEERCRED`).
 //!
 //! Before an exec more than one request may go over one socket ([`EXEC`]).
 

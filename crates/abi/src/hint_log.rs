@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::access_identity::{Blocks, Identity, PLACES, Piece};
+use runahead_estimators::access_identity::{Blocks, Identity, PLACES, Piece};
 
 /// Entries that one key may live in.
 pub const WAYS: usize = 4;
@@ -330,8 +330,8 @@ mod tests {
     use super::*;
     use std::boxed::Box;
 
-    use crate::access_identity::BLOCK_BYTES;
     use crate::hint_record::DISCLOSED;
+    use runahead_estimators::access_identity::BLOCK_BYTES;
 
     fn log() -> Box<HintLog> {
         // SAFETY: HintLog is atomics throughout, for which all-zero bytes are a valid value.

@@ -73,8 +73,8 @@ pub const MAPPED: u32 = 1 << 17;
 /// The [`RECORDED`] access used a mapping here.
 pub const TOUCHED: u32 = 1 << 18;
 /// The [`TOUCHED`] access used a mapping in some of the [`PARTS`] blocks of
-/// [`crate::access_identity::BLOCK_BYTES`] from the offset on. Bits of [`Header::position`] say in
-/// which, the lowest bit for the first block.
+/// [`runahead_estimators::access_identity::BLOCK_BYTES`] from the offset on. Bits of
+/// [`Header::position`] say in which, the lowest bit for the first block.
 pub const PARTLY: u32 = 1 << 19;
 /// Blocks that a [`PARTLY`] record has bits for.
 pub const PARTS: u64 = u64::BITS as u64;

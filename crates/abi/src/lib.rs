@@ -2,7 +2,8 @@
 //!
 //! The supervisor, the target's agent and the shadows map one memory file ([`Shared`]). This crate
 //! says what lies in it, who may write each part, and how records are read when a writer may have
-//! been killed at any instruction.
+//! been killed at any instruction. It computes nothing: what estimates, and the tables that it
+//! needs, are types of `runahead-estimators` that are embedded here.
 //!
 //! Invariant: nothing in [`Shared`] can make the target compute a different result. The target
 //! reads it only to decide *when to synchronise* and *what to count*; a torn, stale or hostile
@@ -10,36 +11,20 @@
 #![no_std]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
-pub mod access_identity;
-pub mod access_spread;
 pub mod agent_config;
-mod atomic_words;
 pub mod control_protocol;
-pub mod cost_account;
-pub mod directory_entries;
-pub mod exemplars;
-pub mod filesystem_table;
-pub mod follow_filter;
 pub mod hint_log;
 pub mod hint_record;
 pub mod overlay;
 pub mod record_ring;
 pub mod shared_memory;
-pub mod slow_devices;
 pub mod swapped_memory;
-pub mod touched_blocks;
-pub mod value_predictor;
 
-pub use access_identity::{ChunkIndex, Identity, Parents, Piece};
 pub use agent_config::AgentConfig;
-pub use cost_account::Account;
-pub use directory_entries::{Entries, Entry};
 pub use hint_log::{HintLog, HintState};
 pub use hint_record::{HintKind, PATH_MAX, Record, RecordError};
 pub use record_ring::Ring;
 pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
-pub use slow_devices::SlowDevices;
-pub use value_predictor::Sites;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
 pub const ABI_VERSION: u32 = 15;

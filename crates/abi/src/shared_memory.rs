@@ -3,15 +3,16 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-use crate::access_identity::{Parents, Piece};
-use crate::access_spread::Spread;
-use crate::directory_entries::Entries;
-use crate::exemplars::Exemplars;
+use runahead_estimators::access_identity::{Parents, Piece};
+use runahead_estimators::access_spread::Spread;
+use runahead_estimators::directory_entries::Entries;
+use runahead_estimators::exemplars::Exemplars;
+use runahead_estimators::touched_blocks::Touched;
+use runahead_estimators::value_predictor::{Choice, Sites};
+
 use crate::hint_log::HintLog;
 use crate::hint_record::DISCLOSED;
 use crate::record_ring::Ring;
-use crate::touched_blocks::Touched;
-use crate::value_predictor::{Choice, Sites};
 
 /// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
 pub const RUNNER_RINGS: usize = 4;

@@ -10,8 +10,7 @@
 
 use core::ops::Range;
 
-use crate::access_identity::BLOCK_BYTES;
-use crate::access_identity::Identity;
+use runahead_estimators::access_identity::{BLOCK_BYTES, Identity};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -52,7 +51,7 @@ pub const fn is_sample(at: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_identity::CHUNK_BYTES;
+    use runahead_estimators::access_identity::CHUNK_BYTES;
 
     #[test]
     fn a_page_is_a_block() {

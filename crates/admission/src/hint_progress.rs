@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::process::doorbell::ring;
 use crate::process::shared_memory::Mapping;
+use runahead_abi::HintKind;
 use runahead_abi::hint_log::Hinted;
 use runahead_abi::hint_record::LENGTH_UNKNOWN;
-use runahead_abi::{HintKind, Identity};
+use runahead_estimators::Identity;
 use runahead_prefetch::{Completion, Sink};
 
 /// Receiver of the prefetcher's progress with one process's hints.

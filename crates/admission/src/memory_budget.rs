@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::process::proc_files::{number, stat};
 use runahead_abi::Control;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::shared_memory::MIRRORED_PAGES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Part of memory, one in so many, that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;

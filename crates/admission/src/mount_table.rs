@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use runahead_abi::agent_config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX, TURNING_DEVICES_MAX};
-use runahead_abi::{device_number, filesystem_table};
+use runahead_abi::device_number;
+use runahead_estimators::filesystem_table;
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statvfs, statx};
 
 use crate::rotational;

@@ -16,9 +16,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DEMAND, DISCLOSED, Header, LENGTH_UNKNOWN, OF_MEMORY};
-use runahead_abi::{ChunkIndex, HintKind, HintLog, HintState, Identity, Record, swapped_memory};
+use runahead_abi::{HintKind, HintLog, HintState, Record, swapped_memory};
+use runahead_estimators::access_identity::CHUNK_BYTES;
+use runahead_estimators::{ChunkIndex, Identity};
 
 /// Accesses by which the target may do things in another order than its shadow.
 pub(crate) const SLACK: u64 = 16;

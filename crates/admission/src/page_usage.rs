@@ -16,10 +16,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::process::page_presence::{Present, mapped_parts};
-use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::hint_record::Header;
 use runahead_abi::swapped_memory::PAGE_BYTES;
-use runahead_abi::{Identity, Shared, swapped_memory};
+use runahead_abi::{Shared, swapped_memory};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::BLOCK_BYTES;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Looks take at most one part in this many of the time.

@@ -22,7 +22,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::process::proc_files::number;
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use crate::memory_budget;
 

@@ -1,11 +1,13 @@
-//! Tells agents which devices programs have waited for of late (`abi/src/slow_devices.rs`), and
-//! which programs need not be followed while no program waits (`abi/src/follow_filter.rs`).
+//! Tells agents which devices programs have waited for of late (`estimators/src/slow_devices.rs`),
+//! and which programs need not be followed while no program waits
+//! (`estimators/src/follow_filter.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use runahead_abi::follow_filter::ProgramKey;
-use runahead_abi::{Control, SlowDevices};
+use runahead_abi::Control;
+use runahead_estimators::SlowDevices;
+use runahead_estimators::follow_filter::ProgramKey;
 
 use crate::process::shared_memory::Front;
 use crate::process::tsc_clock::ticks;

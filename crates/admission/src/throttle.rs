@@ -13,11 +13,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::process::shared_memory::Mapping;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{
     DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
 };
-use runahead_abi::{Control, HintKind, Identity, Record};
+use runahead_abi::{Control, HintKind, Record};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 

@@ -6,8 +6,8 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::TOKEN_BYTES;
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::{ABI_VERSION, Shared, control_protocol};
+use runahead_estimators::follow_filter::ProgramKey;
 
 use crate::address_space;
 use crate::plane::signal_block;

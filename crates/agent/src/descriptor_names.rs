@@ -6,7 +6,8 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Identity, device_number, filesystem_table};
+use runahead_abi::device_number;
+use runahead_estimators::{Identity, filesystem_table};
 
 use crate::sys::{self, AT_FDCWD, Fd};
 

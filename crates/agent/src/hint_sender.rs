@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use runahead_abi::hint_record::Header;
-use runahead_abi::{HintKind, Identity, Shared};
+use runahead_abi::{HintKind, Shared};
+use runahead_estimators::Identity;
 
 use crate::sys;
 

@@ -7,11 +7,12 @@
 //!
 //! Target and shadows use the same rule. The log, which has the requests of both, tells whether a
 //! program reads a file sequentially. A program that soon comes to the same chunks again
-//! ([`access_spread`](runahead_abi::access_spread)), as a join of large tables does, is spared
-//! later waits by whole chunks.
+//! ([`access_spread`](runahead_estimators::access_spread)), as a join of large tables does, is
+//! spared later waits by whole chunks.
 
-use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
-use runahead_abi::{ChunkIndex, HintState, Identity, Shared};
+use runahead_abi::{HintState, Shared};
+use runahead_estimators::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
+use runahead_estimators::{ChunkIndex, Identity};
 
 /// Size from which all touched chunks are requested, in bytes: that is not much more.
 const LARGE_READ_BYTES: u64 = CHUNK_BYTES / 4;

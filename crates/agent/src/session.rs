@@ -3,9 +3,10 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::DIRECTORY_MAX;
-use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
+use runahead_abi::{AgentConfig, Control, Shared};
+use runahead_estimators::SlowDevices;
+use runahead_estimators::follow_filter::ProgramKey;
 
 use crate::address_space;
 use crate::arch::ticks;

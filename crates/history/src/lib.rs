@@ -142,7 +142,7 @@ pub struct Attributes {
 pub struct RecordedPath {
     /// Absolute, without NUL.
     pub path: Vec<u8>,
-    /// The identity under which the program reached it first (`runahead_abi::Identity`).
+    /// The identity under which the program reached it first (`runahead_estimators::Identity`).
     pub key: u64,
     /// Attributes of the file. `None` if there was none of that name, or if it was not examined.
     pub attributes: Option<Attributes>,

@@ -18,6 +18,8 @@ fn main() {
         "agent/Cargo.toml",
         "abi/src",
         "abi/Cargo.toml",
+        "estimators/src",
+        "estimators/Cargo.toml",
         "client/src",
         "client/Cargo.toml",
     ] {

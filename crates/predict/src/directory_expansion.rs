@@ -15,10 +15,11 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use runahead_abi::HintKind;
 use runahead_abi::hint_record::{
     EXPAND_LEVELS_MASK, EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, Header, NO_FOLLOW, STEERS,
 };
-use runahead_abi::{HintKind, Identity};
+use runahead_estimators::Identity;
 
 use crate::effects::Effects;
 use crate::hint_order::{ClientId, EntryId, Tag};

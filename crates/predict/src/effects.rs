@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::Identity;
 
 use crate::hint_order::{ClientId, Tag};
 use crate::result_sink::Completion;

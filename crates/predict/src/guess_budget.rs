@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use runahead_abi::Account;
+use runahead_estimators::Account;
 
 use crate::file_guesses::{GuessKind, KINDS, Tally};
 

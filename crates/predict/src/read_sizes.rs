@@ -1,6 +1,6 @@
 //! Bounds on how much of a file is read.
 
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Largest file, in bytes, that is read to its end when the length of a read was unknown: a program
 /// that reads a small file without asking for its size mostly reads all of it.

@@ -7,7 +7,8 @@
 use std::ops::Deref;
 
 use runahead_abi::hint_log::Hinted;
-use runahead_abi::{HintKind, HintLog, Identity};
+use runahead_abi::{HintKind, HintLog};
+use runahead_estimators::Identity;
 
 /// Hints that came to their end together: one, or several that were merged into one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::hint_record::Header;
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::Identity;
 use runahead_prefetch::{Client, Completion, Options, PrefetchStats, Prefetcher, Sink};
 use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Storage};
 use rustix::fs::{Advice, fadvise};

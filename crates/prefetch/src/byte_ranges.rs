@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use runahead_abi::access_identity::{CHUNK_BYTES, ChunkIndex};
+use runahead_estimators::access_identity::{CHUNK_BYTES, ChunkIndex};
 use runahead_predict::{Item, Rank, Tag};
 
 use crate::fair_queue::QueueHandle;

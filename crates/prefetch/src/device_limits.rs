@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{PIECE_BYTES, Tier};
 
 use crate::concurrency_limit::{INFORMATIVE, Limit, Sample};

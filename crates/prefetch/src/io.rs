@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{Batch, Name, Trouble, Used};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd};

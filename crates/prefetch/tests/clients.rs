@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use runahead_abi::HintKind;
 use runahead_abi::hint_record::DEMAND;
-use runahead_abi::{HintKind, Identity};
+use runahead_estimators::Identity;
 use runahead_prefetch::Client;
 
 mod common;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use runahead_abi::HintKind;
-use runahead_abi::access_identity::ChunkIndex;
 use runahead_abi::hint_record::{DEMAND, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
+use runahead_estimators::access_identity::ChunkIndex;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 

@@ -1,8 +1,9 @@
 //! Neighbours of small files, on real files.
 #![allow(missing_docs, reason = "a test")]
 
+use runahead_abi::HintKind;
 use runahead_abi::hint_record::DEMAND;
-use runahead_abi::{ChunkIndex, HintKind};
+use runahead_estimators::ChunkIndex;
 
 mod common;
 

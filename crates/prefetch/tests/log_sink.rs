@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use runahead_abi::{HintKind, HintLog, HintState, Identity};
+use runahead_abi::{HintKind, HintLog, HintState};
+use runahead_estimators::Identity;
 use runahead_prefetch::{Completion, LogSink, Sink};
 
 #[test]

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::Identity;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 

@@ -22,10 +22,10 @@ use runahead_abi::control_protocol::{
     COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
     STRICTLY, YES,
 };
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_admission::degradations::{Reasons, UNDER_OTHER_RULES};
 use runahead_admission::process::shared_memory::Speculations;
+use runahead_estimators::follow_filter::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 use runahead_speculation::Counts;
 use rustix::cmsg_space;

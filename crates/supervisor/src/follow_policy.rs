@@ -1,5 +1,5 @@
-//! Programs that are not followed for a while (`abi::follow_filter`): those that were started often
-//! lately, and were followed for nothing each time.
+//! Programs that are not followed for a while (`estimators::follow_filter`): those that were
+//! started often lately, and were followed for nothing each time.
 //!
 //! A start is worth following if it gains more than that costs ([`FOLLOW_COST`]), or waits so long
 //! that a later run may gain. A process that never joins has not waited, and is judged when it is
@@ -20,9 +20,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::{Control, device_number};
 use runahead_admission::slow_devices::Waits;
+use runahead_estimators::follow_filter::ProgramKey;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};

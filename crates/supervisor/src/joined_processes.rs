@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use runahead_abi::ABI_VERSION;
 use runahead_abi::control_protocol::LET_GO_MS;
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_admission::dispatcher::Dispatcher;
 use runahead_admission::memory_budget::{self, Own};
 use runahead_admission::process::doorbell::{ring, supersede};
 use runahead_admission::process::read_rights::Watch;
 use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission::Room as _;
+use runahead_estimators::follow_filter::ProgramKey;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

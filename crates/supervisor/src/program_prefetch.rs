@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use nix::libc;
 use runahead_abi::hint_record::Header;
-use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::{ChunkIndex, Identity};
 use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 
 use crate::shadow_sandbox::CACHESTAT;

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
-use runahead_abi::follow_filter::Unwatched;
-use runahead_abi::{AgentConfig, Shared, SlowDevices};
+use runahead_abi::{AgentConfig, Shared};
+use runahead_estimators::SlowDevices;
+use runahead_estimators::follow_filter::Unwatched;
 use runahead_speculation::Session;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};

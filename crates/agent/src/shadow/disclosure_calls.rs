@@ -1,10 +1,11 @@
 //! Disclosures that the program makes when it runs in a shadow: they become hints like the shadow's
 //! others, and stray with it. A cancellation cancels what was disclosed in this run.
 
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSURE, LENGTH_UNKNOWN};
-use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
+use runahead_abi::{HintKind, HintState, PATH_MAX};
 use runahead_client::disclosure::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::runner::{CallAnswer, Runner};
 use super::shadow_descriptors::Backing;

@@ -1,7 +1,8 @@
 //! File attributes: true ones of files in memory, probable ones of others.
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Entry, HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::{Entry, Identity};
 
 use super::name_lookup::LookupResult;
 use super::runner::{CallAnswer, Runner};

@@ -3,12 +3,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::agent_config::without;
-use runahead_abi::exemplars::{FILE_BYTES, Kind};
 use runahead_abi::hint_record::{LENGTH_UNKNOWN, STEERS};
-use runahead_abi::value_predictor::{Choice, Stale};
-use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
+use runahead_abi::{HintKind, HintState, RunEnd, Shared};
+use runahead_estimators::access_identity::CHUNK_BYTES;
+use runahead_estimators::exemplars::{FILE_BYTES, Kind};
+use runahead_estimators::value_predictor::{Choice, Stale};
+use runahead_estimators::{ChunkIndex, Entry, Identity};
 
 use super::lazy_regions::FilePart;
 use super::mapped_pages;

@@ -13,7 +13,8 @@
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::FORK_MARK;
 use runahead_abi::hint_record::LENGTH_UNKNOWN;
-use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, RunEnd};
+use runahead_abi::{HintKind, PATH_MAX, RunEnd};
+use runahead_estimators::{ChunkIndex, Identity};
 
 use super::name_lookup::{LookupName, LookupResult};
 use super::runner::{CallAnswer, Runner, Stop};

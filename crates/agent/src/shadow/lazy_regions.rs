@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 
 use crate::sys::{Errno, Fd, Result};
 use crate::thread_owned::Owned;

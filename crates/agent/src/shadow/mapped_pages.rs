@@ -12,8 +12,9 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
-use runahead_abi::{ChunkIndex, HintState, Identity, PATH_MAX, filesystem_table};
+use runahead_abi::{HintState, PATH_MAX};
+use runahead_estimators::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
+use runahead_estimators::{ChunkIndex, Identity, filesystem_table};
 
 use super::guard_pages;
 use super::lazy_regions::{self, ContentSource, FilePart, LazyRegion};

@@ -8,7 +8,8 @@ use runahead_abi::hint_log::Hinted;
 use runahead_abi::hint_record::{
     EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_FOLLOW, STEERS,
 };
-use runahead_abi::{HintKind, HintState, Identity, PATH_MAX, Piece};
+use runahead_abi::{HintKind, HintState, PATH_MAX};
+use runahead_estimators::{Identity, Piece};
 
 use super::open_allowlist;
 use super::runner::{CallAnswer, Runner, Stop};

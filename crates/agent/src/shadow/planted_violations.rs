@@ -11,9 +11,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::agent_config::plant;
-use runahead_abi::{ChunkIndex, HintKind, PATH_MAX, RunEnd};
+use runahead_abi::{HintKind, PATH_MAX, RunEnd};
+use runahead_estimators::ChunkIndex;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::runner::{Runner, Stop};
 use crate::hint_sender::Hint;

@@ -3,9 +3,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Identity, RunEnd};
+use runahead_abi::RunEnd;
 use runahead_client::disclosure::protocol::MAGIC;
 use runahead_client::prediction::protocol::MAGIC as PREDICTS;
+use runahead_estimators::Identity;
 
 use super::path_pool::PathPool;
 use super::runner::{CallAnswer, RUNNER, Runner, Stop};

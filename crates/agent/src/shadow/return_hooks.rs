@@ -8,13 +8,13 @@
 //! the data was present.
 //!
 //! Where data is present, the return addresses above the read are replaced by the hook's, and what
-//! each function returns is noted ([`runahead_abi::value_predictor`]). Where data is missing they
-//! are replaced too, and values that were always the same before are returned again, whatever the
-//! function returns now. The stack is the shadow's own; no other process sees it.
+//! each function returns is noted ([`runahead_estimators::value_predictor`]). Where data is missing
+//! they are replaced too, and values that were always the same before are returned again, whatever
+//! the function returns now. The stack is the shadow's own; no other process sees it.
 //!
 //! Invariant: a replaced word of the stack leads, through [`after_return`], to where it led before.
 
-use runahead_abi::value_predictor::{Caller, ELSEWHERE, FRAMES, LOCALS, Site};
+use runahead_estimators::value_predictor::{Caller, ELSEWHERE, FRAMES, LOCALS, Site};
 
 use super::unshared_memory;
 use crate::arch;

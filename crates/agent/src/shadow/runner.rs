@@ -3,7 +3,8 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use runahead_abi::{Control, Identity, RunEnd, RunStatus};
+use runahead_abi::{Control, RunEnd, RunStatus};
+use runahead_estimators::Identity;
 
 use super::path_pool::PathPool;
 use super::runner_children::Children;

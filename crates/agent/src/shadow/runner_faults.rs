@@ -14,7 +14,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
-use runahead_abi::{RunEnd, Shared, touched_blocks};
+use runahead_abi::{RunEnd, Shared};
+use runahead_estimators::touched_blocks;
 
 use super::lazy_regions::{self, ContentSource, LazyRegion};
 use super::target_mirror::{self, Brought};

@@ -9,7 +9,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Control, Identity, filesystem_table};
+use runahead_abi::Control;
+use runahead_estimators::{Identity, filesystem_table};
 
 use super::open_allowlist;
 use crate::descriptor_names::{NAMES, TRACKED_DESCRIPTORS};

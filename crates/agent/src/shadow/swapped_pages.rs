@@ -6,9 +6,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::hint_record::OF_MEMORY;
 use runahead_abi::swapped_memory::{self, ENTRY_BYTES, MEMORY, PAGE_BYTES};
+use runahead_estimators::access_identity::BLOCK_BYTES;
 
 use super::mapped_pages::IS_ANSWERING;
 use super::runner::{RUNNER, Runner};

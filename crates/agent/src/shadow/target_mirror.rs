@@ -5,7 +5,7 @@
 //! a descriptor of the target's `/proc/self/mem`, which Landlock lets a shadow read as it was
 //! opened before. Units that runs have touched and the target changes are fetched at the sync, in
 //! one go, so that all runs of a sync see them as they were then
-//! ([`runahead_abi::touched_blocks`]).
+//! ([`runahead_estimators::touched_blocks`]).
 //!
 //! The kernel's own accesses do not run a fault handler, so the arguments of a call are touched
 //! before it is answered ([`touch_arguments`]).

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::filesystem_table;
+use runahead_estimators::filesystem_table;
 
 use super::output_buffer::{self, DescriptorKind};
 use super::socket_pairs;

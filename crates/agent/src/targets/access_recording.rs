@@ -13,10 +13,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{NO_FOLLOW, RECORDED};
-use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
+use runahead_abi::{HintKind, HintState, PATH_MAX};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::BLOCK_BYTES;
 
 use super::path_argument::reads_link;
 use super::target_state::Target;

@@ -1,6 +1,7 @@
 //! Outcome of a call, and the description of a wait.
 
-use runahead_abi::{HintKind, Piece};
+use runahead_abi::HintKind;
+use runahead_estimators::Piece;
 
 use crate::hint_sender::Hint;
 use crate::sys::Fd;

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Number of files whose last wait is remembered.
 const FILES_REMEMBERED: usize = 16;

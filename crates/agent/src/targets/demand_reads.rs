@@ -12,8 +12,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::HintKind;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::STARTED;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::call_outcome::Stall;
 use super::target_state::Target;
@@ -27,7 +27,7 @@ use crate::sys;
 /// Most bytes started at once: a request larger than the device takes at once would be waited for.
 const START_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
 /// Multiple of a wait's length that must pass between two wake-ups of the supervisor. It hears that
-/// the device is slow well before that information expires (`abi::slow_devices`).
+/// the device is slow well before that information expires (`estimators::slow_devices`).
 const WAKE_SPACING: u64 = 8;
 
 impl Target {

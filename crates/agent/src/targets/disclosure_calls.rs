@@ -14,10 +14,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN};
-use runahead_abi::{HintKind, Identity, PATH_MAX, Shared};
+use runahead_abi::{HintKind, PATH_MAX, Shared};
 use runahead_client::disclosure::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::call_outcome::Outcome;
 use super::disclosure_state::Disclosure;

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use runahead_abi::hint_record::DISCLOSED;
-use runahead_abi::{ChunkIndex, Identity};
+use runahead_estimators::{ChunkIndex, Identity};
 
 /// Number of disclosures remembered; a power of two.
 const RECENT: usize = 512;

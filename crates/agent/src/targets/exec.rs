@@ -13,8 +13,8 @@ use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol::{self, Bequest};
-use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::DIRECTORY_MAX;
+use runahead_estimators::follow_filter::ProgramKey;
 
 use super::name_lookups::NameLocation;
 use super::path_argument::PathArgument;

@@ -3,9 +3,10 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::MAPPED;
-use runahead_abi::{HintKind, HintState, Piece};
+use runahead_abi::{HintKind, HintState};
+use runahead_estimators::Piece;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::call_outcome::{Outcome, Stall, SyncSide};
 use super::target_state::Target;

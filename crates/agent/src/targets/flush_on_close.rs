@@ -9,7 +9,7 @@
 //! writing.
 
 use linux_raw_sys::general as k;
-use runahead_abi::filesystem_table;
+use runahead_estimators::filesystem_table;
 
 use crate::plane;
 use crate::shadow::shadow_descriptors;

@@ -4,15 +4,16 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Identity, PATH_MAX};
+use runahead_abi::PATH_MAX;
+use runahead_estimators::Identity;
 
 use super::page_residency::PageSource;
 use super::stall_probing::SHORT_WAIT_US;
 use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
-use crate::spin_lock::Lock;
 use crate::path_text;
 use crate::plane::{self, signal_block};
+use crate::spin_lock::Lock;
 use crate::sys::{self, Fd};
 
 /// Page faults that a process has waited for when it joins.

@@ -15,10 +15,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{PARTLY, PARTS, RECORDED, TOUCHED};
-use runahead_abi::{HintKind, Identity, PATH_MAX};
+use runahead_abi::{HintKind, PATH_MAX};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::BLOCK_BYTES;
 
 use super::page_residency::{PAGE, PageSource};
 use super::target_state::Target;

@@ -50,8 +50,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
+use runahead_abi::PATH_MAX;
 use runahead_abi::agent_config::{tell, without};
-use runahead_abi::{Identity, PATH_MAX};
+use runahead_estimators::Identity;
 
 use crate::arch::{CALLS, Context};
 use crate::descriptor_names::NAMES;
@@ -61,7 +62,6 @@ use crate::plane::{
 };
 use crate::session::{self, Session};
 use crate::shadow;
-use crate::spin_lock::Lock;
 use crate::sys::{self, AT_FDCWD, nr};
 use call_outcome::Outcome;
 use call_sampling::SAMPLED_CALLS;

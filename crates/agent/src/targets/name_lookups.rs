@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::hint_record::{DEMAND, NO_FOLLOW};
-use runahead_abi::{HintKind, Identity, PATH_MAX};
+use runahead_abi::{HintKind, PATH_MAX};
+use runahead_estimators::Identity;
 
 use super::call_outcome::{Outcome, Stall};
 use super::path_argument::{PathArgument, is_not_a_link, path_was_read, reads_link};

@@ -9,7 +9,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::PANICS_IN_STALL;
 use runahead_abi::hint_record::DEMAND;
-use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
+use runahead_abi::{HintKind, HintState, PATH_MAX};
+use runahead_estimators::Piece;
 
 use super::call_outcome::{Stall, SyncSide};
 use super::call_sampling::is_sampled;

@@ -124,7 +124,7 @@ impl StallProbing {
         self.quiet_calls.store(0, Relaxed);
     }
 
-    /// Hears that some device is slow until `until` (`abi::slow_devices`).
+    /// Hears that some device is slow until `until` (`estimators::slow_devices`).
     pub fn hear_of_stalls(&self, until: u64, now: impl FnOnce() -> u64) {
         // Mostly it is nothing new.
         if self.heard_until.load(Relaxed) != until {

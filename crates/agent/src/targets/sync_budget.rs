@@ -22,7 +22,7 @@
 //! Invariant: syncs cost the target at most what they spare it, a sixteenth of its waits, and the
 //! excess of the last sync over its expected cost.
 
-use runahead_abi::cost_account::{Account, MOST};
+use runahead_estimators::cost_account::{Account, MOST};
 
 use super::concurrency::Concurrency;
 
@@ -247,7 +247,7 @@ impl SyncBudget {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use runahead_abi::cost_account::TRY;
+    use runahead_estimators::cost_account::TRY;
 
     use super::*;
 

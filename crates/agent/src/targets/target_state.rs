@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 
 use super::child_stalls::ChildStalls;
 use super::dcache_miss_cost::DcacheMissCost;
@@ -17,9 +17,9 @@ use super::stall_probing::StallProbing;
 use super::sync_history::SyncHistory;
 use crate::arch::ticks;
 use crate::descriptor_names::{FileKind, NAMES};
-use crate::spin_lock::Lock;
 use crate::plane::{self, thread::Thread};
 use crate::session::Session;
+use crate::spin_lock::Lock;
 use crate::sys;
 
 /// State of a target, shared by all of its threads. Shadows and children inherit a copy.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
-use runahead_abi::Identity;
 use runahead_abi::agent_config::tell;
+use runahead_estimators::Identity;
 use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 

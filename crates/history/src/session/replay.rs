@@ -27,9 +27,10 @@ use std::time::Duration;
 
 use crate::{AccessKind, Run};
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
 use runahead_admission::memory_budget;
 use runahead_admission::slow_devices::Waits;
+use runahead_estimators::Identity;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::replay_listener::Event;

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use crate::{Access, AccessKind, Follower, Run};
-use runahead_abi::{ChunkIndex, HintLog, Identity, Piece};
+use runahead_abi::HintLog;
+use runahead_estimators::{ChunkIndex, Identity, Piece};
 
 use super::replay_listener::ReplayListener;
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{AccessKind, Follower, PathState, RANGE_MAX, Recorder};
-use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, Record};
 use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission;
+use runahead_estimators::access_identity::BLOCK_BYTES;
 use runahead_inject::Ended;
 
 use super::history_plan::{Plan, ReplayRecord as PlannedReplay};

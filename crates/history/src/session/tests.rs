@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use crate::{Access, AccessKind, RANGE_MAX, RecordedPath, Run};
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
-use runahead_abi::{HintKind, HintState, Identity, Piece, Record};
+use runahead_abi::{HintKind, HintState, Record};
 use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission::Listener as _;
 use runahead_admission::slow_devices::Waits;
+use runahead_estimators::{Identity, Piece};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use runahead_abi::{ChunkIndex, Identity};
+use runahead_estimators::{ChunkIndex, Identity};
 
 use super::lookup_pattern::LookupPatterns;
 use super::path_keys::suffix;

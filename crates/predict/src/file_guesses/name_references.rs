@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 
 use super::guess_kind::GuessKind;
 use super::path_keys::{below, first_below, hash, split};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 
 use super::guess_kind::{Habit, PlaceName};
 use super::lookup_pattern::LookupPatterns;

@@ -14,7 +14,7 @@ use object::{Endianness, LittleEndian};
 
 /// The start of a file that is read first. Of a small library it is all, and of others mostly all
 /// that [`Head::parse`] and [`needs`] look at.
-pub const HEAD_BYTES: u64 = runahead_abi::access_identity::CHUNK_BYTES;
+pub const HEAD_BYTES: u64 = runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Segments that are looked at.
 const SEGMENTS_MAX: usize = 64;

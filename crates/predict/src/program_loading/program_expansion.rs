@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::Identity;
 
 use super::program_task::{Lead, Located, Report, Role, Task, Turn};
 use super::recent_files::Fresh;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::Identity;
 
 use super::fake_files::{FakeFiles, Made, ld_cache};
 use super::program_expansion::FILES_MAX;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::latency_sample::{Kind, Sample};
 

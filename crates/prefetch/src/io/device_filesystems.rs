@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashMap;
-use runahead_abi::filesystem_table;
+use runahead_estimators::filesystem_table;
 use rustix::fs::fstatfs;
 use rustix::io::Result;
 

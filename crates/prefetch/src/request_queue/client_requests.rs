@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::HintKind;
+use runahead_estimators::Identity;
 use runahead_predict::{
     ClientId, EXTEND_MAX_BYTES, Effects, EntryId, ExpansionRequest, Item, PIECE_BYTES, Rank, Tag,
     Trouble,
@@ -100,7 +101,7 @@ impl Share {
     }
 
     /// True while a byte of the chunk is wanted or being read.
-    pub(crate) fn has_work_in(&self, chunk: runahead_abi::ChunkIndex) -> bool {
+    pub(crate) fn has_work_in(&self, chunk: runahead_estimators::ChunkIndex) -> bool {
         self.data.has_work_in(chunk)
     }
 

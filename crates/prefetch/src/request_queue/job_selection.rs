@@ -15,7 +15,7 @@
 //! times in favour of lookups, and as many times in favour of a sweep. What a target waits for is
 //! passed over for nothing.
 
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{ClientId, EntryId, Item, Tier};
 
 use super::path_entry::Stage;

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 use runahead_predict::{
     ClientId, Effects, EntryId, ExpansionRequest, Item, Rank, Tag, TaskQueue, Trouble,
 };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runahead_abi::hint_record::{LENGTH_UNKNOWN, NO_FOLLOW};
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::Identity;
 use runahead_predict::{
     ClientId, Effects, EntryId, HINT_MAX_BYTES, Item, Submitted, Tag, TaskQueue, has_room,
 };

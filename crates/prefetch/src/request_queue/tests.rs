@@ -6,7 +6,8 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use proptest::prelude::*;
 use runahead_abi::hint_record::{DEMAND, EXPAND_NAMES, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::Identity;
 use runahead_predict::{
     ClientId, Effects, Lead, Located, Name, PIECE_BYTES, Report, Role, Submitted, Task, Trouble,
     Turn,

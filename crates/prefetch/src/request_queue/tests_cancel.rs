@@ -5,8 +5,8 @@
 //! notice.
 
 use hashbrown::HashSet;
-use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, DISCLOSURE};
+use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::*;
 
@@ -156,8 +156,9 @@ fn what_is_taken_back_is_counted_and_forgotten() {
     assert_eq!(queue.drop_stale(A, Some(1), &mut fx), 0);
     assert_eq!(queue.cancel(B, DISCLOSED, &mut fx), 0, "it is not another client's to take back");
     assert_eq!(queue.cancel(A, DISCLOSED, &mut fx), 3);
-    let chunk =
-        |path, chunk| hint(HintKind::Data, path).key().chunk(runahead_abi::ChunkIndex(chunk));
+    let chunk = |path, chunk| {
+        hint(HintKind::Data, path).key().chunk(runahead_estimators::ChunkIndex(chunk))
+    };
     let forgotten: HashSet<_> =
         fx.forget.iter().map(|(_, key, before)| (key.raw(), *before)).collect();
     for key in [chunk("/a", 0), chunk("/a", 9), chunk("/b", 3)] {

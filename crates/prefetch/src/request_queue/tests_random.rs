@@ -1,6 +1,6 @@
 //! All at random, against what must become of each key.
 
-use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{GuessTask, Outcome};
 
 use super::*;

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::hint_record::{DEMAND, Header};
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::Identity;
 use runahead_predict::{ClientId, Effects, Outcome, Trouble, Used};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
 

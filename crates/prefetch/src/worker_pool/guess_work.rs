@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runahead_abi::{ChunkIndex, Identity};
+use runahead_estimators::{ChunkIndex, Identity};
 use runahead_predict::{
     ClientId, ENTRIES_MAX, GuessKind, GuessTask, NAMED_IN_MAX, Name, Outcome, SCAN_BYTES, tokens,
 };

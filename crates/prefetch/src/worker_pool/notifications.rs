@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use hashbrown::HashMap;
-use runahead_abi::Identity;
+use runahead_estimators::Identity;
 use runahead_predict::{ClientId, Effects, Sink};
 
 use crate::io::Node;

@@ -12,9 +12,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::test_runner::{Config, RngSeed};
-use runahead_abi::access_identity::{CHUNK_BYTES, ChunkIndex};
 use runahead_abi::hint_record::Header;
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
+use runahead_estimators::Identity;
+use runahead_estimators::access_identity::{CHUNK_BYTES, ChunkIndex};
 use runahead_prefetch::{
     Client, Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink,
 };

@@ -9,7 +9,7 @@
 //!   when it came, and
 //! - what was under way at once, at the price of the dearest.
 
-use runahead_abi::cost_account::TRY;
+use runahead_estimators::cost_account::TRY;
 
 /// Sixteenths of waits that go into trying (`admission.rs`).
 const TRIED: u64 = 4;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use runahead_abi::{ChunkIndex, Identity};
+use runahead_estimators::{ChunkIndex, Identity};
 use runahead_predict::ClientId;
 
 use super::account::Account;

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use runahead_abi::ChunkIndex;
+use runahead_estimators::ChunkIndex;
 use runahead_predict::cost_benefit::INTERVAL;
 use runahead_predict::{Completion, GuessTask, Name, Sink};
 

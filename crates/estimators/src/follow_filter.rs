@@ -20,7 +20,7 @@ pub const UNWATCHED_MAX: usize = 64;
 pub struct ProgramKey(u64);
 
 impl ProgramKey {
-    /// Key of the file `inode` on `device` ([`device_number`](crate::device_number)).
+    /// Key of the file `inode` on `device` (`runahead_abi::device_number`).
     pub fn new(device: u64, inode: u64) -> Self {
         ProgramKey(mixed(mixed(0, device), inode).max(1))
     }

@@ -28,7 +28,7 @@ const EXPECTED: u64 = u64::MAX / 2;
 
 #[repr(C)]
 struct Device {
-    /// [`device_number`](crate::device_number); 0: none.
+    /// Number of the device (`runahead_abi::device_number`); 0: none.
     number: AtomicU64,
     /// Time-stamp up to which it is slow.
     until: AtomicU64,

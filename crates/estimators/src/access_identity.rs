@@ -110,7 +110,7 @@ impl Identity {
         self.0
     }
 
-    /// Identity of a process's own memory ([`crate::swapped_memory::MEMORY`]).
+    /// Identity of a process's own memory (`runahead_abi::swapped_memory::MEMORY`).
     pub const fn of_memory() -> Self {
         Identity::ROOT.derive(MEMORY)
     }
