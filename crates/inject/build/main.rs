@@ -22,6 +22,8 @@ fn main() {
         "estimators/Cargo.toml",
         "client/src",
         "client/Cargo.toml",
+        "speculation/src",
+        "speculation/Cargo.toml",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(watched).display());
     }
