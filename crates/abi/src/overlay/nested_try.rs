@@ -56,38 +56,3 @@ impl LandlockRights {
     /// Value where the kernel cannot deny them.
     pub const NONE: LandlockRights = LandlockRights { size: 0, changing: 0, writing: 0, scoped: 0 };
 }
-
-/// Length in bytes of the prefix of `path` that leads from a try's directory to that of one nested
-/// in it. `path` starts with a slash.
-pub fn nested_prefix_len(path: &[u8]) -> Option<usize> {
-    let rest = path.strip_prefix(b"/")?.strip_prefix(TRIES.as_bytes())?.strip_prefix(b"/")?;
-    let name = rest.iter().position(|byte| *byte == b'/')?;
-    let behind = rest[name + 1..].strip_prefix(DIRECTORY.as_bytes())?;
-    let is_whole = name > 0 && !matches!(&rest[..name], b"." | b"..");
-    let ends = matches!(behind, [] | [b'/', ..]);
-    (is_whole && ends).then_some(path.len() - behind.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_of_a_path_are_its_layers() {
-        let path = b"/tries/abc/held/tries/d/held";
-        assert_eq!(nested_prefix_len(path), Some(15));
-        assert_eq!(nested_prefix_len(&path[15..]), Some(13));
-        let others = [
-            "",
-            "/",
-            "/tries",
-            "/tries/a",
-            "/tries//held",
-            "/tries/../held",
-            "/tries/a/upper",
-            "/tries/a/heldx",
-            "tries/a/held",
-        ];
-        assert!(others.iter().all(|path| nested_prefix_len(path.as_bytes()).is_none()));
-    }
-}

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use runahead_abi::overlay::nested_try::{self, TRIES};
+use runahead_abi::overlay::nested_try::{DIRECTORY as NESTED_DIRECTORY, TRIES};
 use runahead_abi::overlay::{DIRECTORY_MAX, LAYERS_MAX, UPPER};
 
 use crate::session::{self, Session};
@@ -104,7 +104,7 @@ pub(super) fn start(session: &Session, suffix: &[u8]) -> Result<()> {
     COUNT.store(1, Relaxed);
     let mut rest = suffix;
     while !rest.is_empty() {
-        let end = nested_try::nested_prefix_len(rest).ok_or(Errno(sys::EINVAL))?;
+        let end = nested_prefix_len(rest).ok_or(Errno(sys::EINVAL))?;
         push(&rest[..end])?;
         rest = &rest[end..];
     }
@@ -130,4 +130,39 @@ pub(super) fn push(suffix: &[u8]) -> Result<Layer> {
 /// Removes the top layer.
 pub(super) fn pop() {
     COUNT.fetch_sub(1, Relaxed);
+}
+
+/// Length in bytes of the prefix of `path` that leads from a try's directory to that of one nested
+/// in it. `path` starts with a slash.
+pub(super) fn nested_prefix_len(path: &[u8]) -> Option<usize> {
+    let rest = path.strip_prefix(b"/")?.strip_prefix(TRIES.as_bytes())?.strip_prefix(b"/")?;
+    let name = rest.iter().position(|byte| *byte == b'/')?;
+    let behind = rest[name + 1..].strip_prefix(NESTED_DIRECTORY.as_bytes())?;
+    let is_whole = name > 0 && !matches!(&rest[..name], b"." | b"..");
+    let ends = matches!(behind, [] | [b'/', ..]);
+    (is_whole && ends).then_some(path.len() - behind.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_a_path_are_its_layers() {
+        let path = b"/tries/abc/held/tries/d/held";
+        assert_eq!(nested_prefix_len(path), Some(15));
+        assert_eq!(nested_prefix_len(&path[15..]), Some(13));
+        let others = [
+            "",
+            "/",
+            "/tries",
+            "/tries/a",
+            "/tries//held",
+            "/tries/../held",
+            "/tries/a/upper",
+            "/tries/a/heldx",
+            "tries/a/held",
+        ];
+        assert!(others.iter().all(|path| nested_prefix_len(path.as_bytes()).is_none()));
+    }
 }

@@ -4,14 +4,12 @@
 use linux_raw_sys::general as k;
 use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
 use runahead_abi::overlay::DIRECTORY_MAX;
-use runahead_abi::overlay::nested_try::{
-    ENTER, GET_DIRECTORY, WRITABLE_DEVICES, nested_prefix_len,
-};
+use runahead_abi::overlay::nested_try::{ENTER, GET_DIRECTORY, WRITABLE_DEVICES};
 
 use super::call_results::{Call, copy_to_program};
 use super::change_filter;
 use super::kernel_calls::{OpenFile, syscall};
-use super::layer::{self, Layer};
+use super::layer::{self, Layer, nested_prefix_len};
 use crate::session;
 use crate::sys::{self, Errno, Result, nr};
 
