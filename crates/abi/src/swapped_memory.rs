@@ -3,10 +3,6 @@
 //! It is like a file whose offsets are [`SCALE`] times the addresses: each page is a block of the
 //! log, and a chunk is what the kernel reads ahead of swap at a time (`page-cluster` in
 //! Documentation/admin-guide/sysctl/vm.rst: eight pages).
-//!
-//! A fetched page is in the process's page tables, if the process uses it or not. To tell these
-//! apart, one page in [`SAMPLES`] is not fetched ([`is_sample`]): it is present once the process
-//! has used it.
 
 use core::ops::Range;
 
@@ -18,8 +14,6 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SCALE: u64 = BLOCK_BYTES / PAGE_BYTES;
 /// Bytes of an entry of `/proc/PID/pagemap`, one for each page (proc_pid_pagemap(5)).
 pub const ENTRY_BYTES: usize = 8;
-/// Pages of which one is never fetched, as a sample.
-pub const SAMPLES: u64 = 64;
 /// Identity of the process's own memory in its log and its hints.
 pub const MEMORY: Identity = Identity::of_memory();
 
@@ -42,12 +36,6 @@ pub fn is_swapped_out(entry: &[u8]) -> bool {
     entry.get(ENTRY_BYTES - 1).is_some_and(|last| last & (PRESENT | SWAPPED) == SWAPPED)
 }
 
-/// True if the page at `at` is a sample, which is never fetched.
-pub const fn is_sample(at: u64) -> bool {
-    // Fibonacci hashing: neighbours are far apart.
-    (at / PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SAMPLES.ilog2()) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,14 +48,5 @@ mod tests {
         assert_eq!(addresses(&(offset..offset + 1)), at..at + PAGE_BYTES);
         assert_eq!(addresses(&(offset..offset + BLOCK_BYTES)), at..at + PAGE_BYTES);
         assert_eq!(addresses(&(offset..offset + CHUNK_BYTES)), at..at + 8 * PAGE_BYTES);
-    }
-
-    #[test]
-    fn samples_are_as_many_as_they_should_be() {
-        let pages = 1 << 16;
-        let count = (0..pages)
-            .filter(|page| is_sample(0x7f00_0000_0000 + page * PAGE_BYTES))
-            .count() as u64;
-        assert!((pages / SAMPLES * 9 / 10..pages / SAMPLES * 11 / 10).contains(&count), "{count}");
     }
 }

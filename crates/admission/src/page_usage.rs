@@ -6,7 +6,7 @@
 //! taken for used that only lay beside such a page.
 //!
 //! What is fetched of swapped memory the process has then, used or not. What is told apart is the
-//! pages that are not fetched, as samples ([`swap::is_sample`]): once the process has one, it has
+//! pages that are not fetched, as samples ([`is_sample_page`]): once the process has one, it has
 //! come to what was hinted before it, since the sample before.
 //!
 //! Invariant: looking takes at most a part in [`SHARE`] of the time.
@@ -21,6 +21,7 @@ use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_abi::{Shared, swapped_memory};
 use runahead_estimators::Identity;
 use runahead_estimators::access_identity::BLOCK_BYTES;
+use runahead_prefetch::is_sample_page;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Looks take at most one part in this many of the time.
@@ -66,8 +67,7 @@ impl Uses {
         let Header { offset, length, .. } = *header;
         let pages = swapped_memory::addresses(&(offset..offset.saturating_add(length)));
         self.samples.open.push((offset, length));
-        let sample =
-            pages.step_by(PAGE_BYTES as usize).find(|&page| swapped_memory::is_sample(page));
+        let sample = pages.step_by(PAGE_BYTES as usize).find(|&page| is_sample_page(page));
         if let Some(page) = sample
             && Present::of(self.process).is_ok_and(|present| !is_there(&present, page))
         {
@@ -216,11 +216,8 @@ mod tests {
         let at = unsafe { mmap_anonymous(null_mut(), LEN, rights, MapFlags::PRIVATE) };
         let at = at.expect("memory");
         let pages = (at as u64..at as u64 + LEN as u64).step_by(PAGE_BYTES as usize);
-        let samples: Vec<_> = pages
-            .clone()
-            .enumerate()
-            .filter(|(_, page)| swapped_memory::is_sample(*page))
-            .collect();
+        let samples: Vec<_> =
+            pages.clone().enumerate().filter(|(_, page)| is_sample_page(*page)).collect();
         let mut uses = Uses::new(std::process::id() as i32);
         for page in pages {
             let offset = swapped_memory::offset_of(page);

@@ -48,7 +48,7 @@ mod swapped_memory;
 pub(crate) use path_node::Node;
 use path_node::{Open, What};
 use swapped_memory::Memory;
-pub use swapped_memory::memory_path;
+pub use swapped_memory::{is_sample_page, memory_path};
 
 pub(crate) use device_filesystems::{Device, Devices};
 pub(crate) use seek_order::{Line, Turn};

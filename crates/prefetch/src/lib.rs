@@ -55,7 +55,7 @@ mod test_support;
 mod worker_pool;
 
 pub use horizon::{Horizon, MARGIN, Pace};
-pub use io::memory_path;
+pub use io::{is_sample_page, memory_path};
 pub use prefetch_options::Options;
 pub use prefetch_stats::PrefetchStats;
 pub use runahead_predict::{

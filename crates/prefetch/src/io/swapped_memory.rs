@@ -4,13 +4,17 @@
 //! process's own tables, as if the process had touched it, and the process's lock on its mappings
 //! is not held meanwhile. Which pages are swapped out `/proc/PID/pagemap` tells
 //! (proc_pid_pagemap(5)); others are not touched, so that no memory comes to be by this.
+//!
+//! A fetched page is in the process's page tables, if the process uses it or not. To tell these
+//! apart, one page in [`SAMPLES`] is not fetched ([`is_sample_page`]): it is present once the
+//! process has used it.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runahead_abi::swapped_memory::{ENTRY_BYTES, PAGE_BYTES, addresses, is_sample, is_swapped_out};
+use runahead_abi::swapped_memory::{ENTRY_BYTES, PAGE_BYTES, addresses, is_swapped_out};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, Result, pread};
@@ -20,10 +24,18 @@ const PREFIX: &[u8] = b"\0memory/";
 
 /// Pages that are asked about at a time.
 const PAGES: usize = 64;
+/// Pages of which one is never fetched, as a sample.
+const SAMPLES: u64 = 64;
 
 /// The name of a process's memory, for hints.
 pub fn memory_path(process: i32) -> Vec<u8> {
     [PREFIX, process.to_string().as_bytes()].concat()
+}
+
+/// True if the page at `at` is a sample, which is never fetched.
+pub const fn is_sample_page(at: u64) -> bool {
+    // Fibonacci hashing: neighbours are far apart.
+    (at / PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SAMPLES.ilog2()) == 0
 }
 
 /// The memory of one process.
@@ -59,7 +71,7 @@ impl Memory {
             let got = pread(&self.pagemap, &mut *told, at / PAGE_BYTES * ENTRY_BYTES as u64)?;
             for (entry, n) in told[..got].chunks_exact(ENTRY_BYTES).zip(0..) {
                 let page = at + n * PAGE_BYTES;
-                if is_swapped_out(entry) && !is_sample(page) {
+                if is_swapped_out(entry) && !is_sample_page(page) {
                     each(page)?;
                 }
             }
@@ -89,6 +101,15 @@ mod tests {
         for path in [&b"/proc/4711/mem"[..], b"/", b"memory/4711", b"\0memory/", b"\0memory/x"] {
             assert_eq!(Memory::process(path), None);
         }
+    }
+
+    #[test]
+    fn samples_are_as_many_as_they_should_be() {
+        let pages = 1 << 16;
+        let count = (0..pages)
+            .filter(|page| is_sample_page(0x7f00_0000_0000 + page * PAGE_BYTES))
+            .count() as u64;
+        assert!((pages / SAMPLES * 9 / 10..pages / SAMPLES * 11 / 10).contains(&count), "{count}");
     }
 
     #[test]
