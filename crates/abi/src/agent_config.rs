@@ -165,8 +165,8 @@ pub struct AgentConfig {
     pub pkru_at: u64,
     /// PID of the I/O process, which has the supervisor's threads that may wait for storage. 0:
     /// they are in the supervisor itself, or it has not started yet (see
-    /// [`AgentConfig::beside_pid`]).
-    pub beside_pid: u64,
+    /// [`AgentConfig::io_process_pid`]).
+    pub io_process_pid: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
     pub landlock_fs: u64,
     /// Landlock's network rights to deny.
@@ -187,7 +187,7 @@ pub struct AgentConfig {
     /// The file systems on rotational disks: [`device_number`](crate::device_number)s; 0: no more.
     pub turning_devices: [u64; TURNING_DEVICES_MAX],
     /// A [`SlowDevices`] table, read by [`AgentConfig::slow_devices`]. This, the next and
-    /// `beside_pid` are all that changes later.
+    /// `io_process_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
     /// An [`Unwatched`] table, read by [`AgentConfig::unwatched`].
     pub unwatched: [u64; 2 * UNWATCHED_MAX],
@@ -236,9 +236,9 @@ impl AgentConfig {
     ///
     /// # Safety
     /// As for [`AgentConfig::slow_devices`].
-    pub unsafe fn beside_pid<'a>(this: *const u8) -> &'a AtomicU64 {
+    pub unsafe fn io_process_pid<'a>(this: *const u8) -> &'a AtomicU64 {
         // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
-        unsafe { &*this.add(offset_of!(AgentConfig, beside_pid)).cast() }
+        unsafe { &*this.add(offset_of!(AgentConfig, io_process_pid)).cast() }
     }
 
     /// The table of programs that need not be followed, in the mapping whose front is `this`.
@@ -266,7 +266,7 @@ const _: () = assert!(
 );
 const _: () = assert!(
     offset_of!(AgentConfig, unwatched) + size_of::<Unwatched>() <= AgentConfig::CHANGES_IN
-        && offset_of!(AgentConfig, beside_pid).is_multiple_of(align_of::<AtomicU64>())
+        && offset_of!(AgentConfig, io_process_pid).is_multiple_of(align_of::<AtomicU64>())
         && offset_of!(AgentConfig, slow_devices).is_multiple_of(align_of::<SlowDevices>())
         && offset_of!(AgentConfig, unwatched).is_multiple_of(align_of::<Unwatched>())
 );

@@ -35,9 +35,10 @@ impl Waits {
         self.devices().expect();
     }
 
-    /// Shadows are to watch over that process, too: it is the one that waits.
-    pub fn have_beside(&self, process: u32) {
-        self.front.beside_pid().store(process.into(), Relaxed);
+    /// Stores the PID of the I/O process, which waits for storage: shadows are to watch over it,
+    /// too.
+    pub fn set_io_process(&self, pid: u32) {
+        self.front.io_process_pid().store(pid.into(), Relaxed);
     }
 
     /// Time-stamp ticks in a microsecond.

@@ -108,8 +108,8 @@ impl Session {
     /// the supervisor itself.
     pub fn io_process_pid(&self) -> Option<u32> {
         // SAFETY: as above.
-        let beside = unsafe { AgentConfig::beside_pid(self.image.0 as *const u8) };
-        Some(beside.load(Relaxed) as u32).filter(|&process| process != 0)
+        let pid = unsafe { AgentConfig::io_process_pid(self.image.0 as *const u8) };
+        Some(pid.load(Relaxed) as u32).filter(|&pid| pid != 0)
     }
 
     /// True if the supervisor wants to follow starts of that program.

@@ -83,7 +83,7 @@ impl PreparedSession {
             token,
             ticks_per_us: 0,
             pkru_at: pkru_at().into(),
-            beside_pid: 0,
+            io_process_pid: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             turning_devices: mounts.turning(),
@@ -140,7 +140,7 @@ impl PreparedSession {
         let io_process =
             if self.has_servers { IoProcess::start()? } else { IoProcess::in_this_process() };
         if let Some(process) = io_process::pid() {
-            self.waits.have_beside(process as u32);
+            self.waits.set_io_process(process as u32);
         }
         Ok(self.io_process.insert(io_process).clone())
     }

@@ -123,9 +123,9 @@ impl Front {
     }
 
     /// Returns the config's PID of the I/O process.
-    pub fn beside_pid(&self) -> &AtomicU64 {
+    pub fn io_process_pid(&self) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { AgentConfig::beside_pid(self.at.as_ptr()) }
+        unsafe { AgentConfig::io_process_pid(self.at.as_ptr()) }
     }
 
     /// Returns the config's follow filter.

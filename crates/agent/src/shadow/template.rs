@@ -196,8 +196,8 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Watc
 /// Opens pidfds of the supervisor, its I/O process if there is one, and the target.
 fn open_watched(session: &Session) -> sys::Result<WatchedProcesses> {
     let supervisor = session.config.supervisor_pid;
-    let beside = session.io_process_pid().unwrap_or(supervisor);
-    let all = [supervisor, beside, session.target_pid()];
+    let io_process = session.io_process_pid().unwrap_or(supervisor);
+    let all = [supervisor, io_process, session.target_pid()];
     let mut opened = [0; 3];
     for (fd, pid) in opened.iter_mut().zip(all) {
         *fd = sys::pidfd_open(pid)?;
