@@ -41,8 +41,8 @@ pub const MEMORY_DEVICES_MAX: usize = 16;
 /// File systems in [`AgentConfig::remote_devices`].
 pub const REMOTE_DEVICES_MAX: usize = 16;
 
-/// File systems in [`AgentConfig::turning_devices`].
-pub const TURNING_DEVICES_MAX: usize = 16;
+/// File systems in [`AgentConfig::rotational_devices`].
+pub const ROTATIONAL_DEVICES_MAX: usize = 16;
 
 /// Stands in a filter for the first address of the shared memory, which only the agent knows; it
 /// puts in the real one. Neither half occurs otherwise.
@@ -185,7 +185,7 @@ pub struct AgentConfig {
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
     /// The file systems on rotational disks: [`device_number`](crate::device_number)s; 0: no more.
-    pub turning_devices: [u64; TURNING_DEVICES_MAX],
+    pub rotational_devices: [u64; ROTATIONAL_DEVICES_MAX],
     /// A [`SlowDevices`] table, read by [`AgentConfig::slow_devices`]. This, the next and
     /// `io_process_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
@@ -260,7 +260,7 @@ const _: () = assert!(
             + size_of::<Overlay>()
             + 8 * (MEMORY_DEVICES_MAX
                 + REMOTE_DEVICES_MAX
-                + TURNING_DEVICES_MAX
+                + ROTATIONAL_DEVICES_MAX
                 + FILTER_MAX
                 + RUNNER_FILTER_MAX)
 );

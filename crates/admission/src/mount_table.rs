@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use runahead_abi::agent_config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX, TURNING_DEVICES_MAX};
+use runahead_abi::agent_config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX, ROTATIONAL_DEVICES_MAX};
 use runahead_abi::device_number;
 use runahead_estimators::filesystem_table;
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statvfs, statx};
@@ -45,14 +45,14 @@ impl Mounts {
         first(self.devices(is_remote))
     }
 
-    /// Returns [`runahead_abi::agent_config::AgentConfig::turning_devices`].
-    pub fn turning(&self) -> [u64; TURNING_DEVICES_MAX] {
+    /// Returns [`runahead_abi::agent_config::AgentConfig::rotational_devices`].
+    pub fn rotational(&self) -> [u64; ROTATIONAL_DEVICES_MAX] {
         // Those without a number of their own are of no block device.
-        let turns = |device: &u64| {
+        let is_rotational = |device: &u64| {
             let (major, minor) = ((device >> 32) as u32, *device as u32);
-            major != 0 && rotational::turns(major, minor)
+            major != 0 && rotational::is_rotational(major, minor)
         };
-        first(self.devices(|_| true).into_iter().filter(turns))
+        first(self.devices(|_| true).into_iter().filter(is_rotational))
     }
 
     /// True if a file system is mounted whose server may never answer, or will be when it is first

@@ -1,4 +1,4 @@
-//! Disks that turn.
+//! Rotational disks.
 
 use std::fs::read_to_string;
 
@@ -7,9 +7,9 @@ const SEEK_MS: u64 = 4;
 /// Reads that tell what one takes.
 const ENOUGH: u64 = 100;
 
-/// A block device turns, as the kernel says, and has been as slow since it is there: disks of
-/// virtual machines often say so, and do not. False if nothing is said.
-pub fn turns(major: u32, minor: u32) -> bool {
+/// True if the kernel calls a block device rotational, and its reads have taken as long since it is
+/// there: it calls disks of virtual machines so that are not. False if the kernel says nothing.
+pub fn is_rotational(major: u32, minor: u32) -> bool {
     let device = format!("/sys/dev/block/{major}:{minor}");
     // What is said of a partition is said of the disk.
     let said = |name| {
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_is_said_of_does_not_turn() {
-        assert!(!turns(0, 1));
+    fn a_device_of_which_nothing_is_said_is_not_rotational() {
+        assert!(!is_rotational(0, 1));
     }
 }

@@ -86,7 +86,7 @@ impl PreparedSession {
             io_process_pid: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
-            turning_devices: mounts.turning(),
+            rotational_devices: mounts.rotational(),
             slow_devices: [0; _],
             unwatched: [0; _],
             plant: faults.plant_code(),

@@ -30,7 +30,7 @@ fn files(swaps: &str) -> impl Iterator<Item = PathBuf> {
 fn is_rotational(file: &Path) -> bool {
     let Ok(about) = metadata(file) else { return false };
     let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
-    rotational::turns(major(device), minor(device))
+    rotational::is_rotational(major(device), minor(device))
 }
 
 #[cfg(test)]

@@ -258,8 +258,8 @@ fn is_large_mapping(call: &Call) -> bool {
 
 /// True if `fd` lies on a rotational disk.
 fn is_rotational(session: &Session, fd: Fd) -> bool {
-    let turning = &session.config.turning_devices;
-    turning[0] != 0 && descriptor_names::device(fd).is_some_and(|device| turning.contains(&device))
+    let devices = &session.config.rotational_devices;
+    devices[0] != 0 && descriptor_names::device(fd).is_some_and(|device| devices.contains(&device))
 }
 
 /// True if most of the file's data from `offset` is not in memory. Where the kernel does not tell
