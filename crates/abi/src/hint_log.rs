@@ -268,7 +268,7 @@ impl HintLog {
 
     /// Notes that data of `piece` that the target has used is not in memory any more: it may be
     /// hinted once more.
-    pub fn put_out(&self, piece: impl Into<Piece>) {
+    pub fn note_evicted(&self, piece: impl Into<Piece>) {
         let Piece { key, blocks } = piece.into();
         let Some(entry) = self.find(key) else { return };
         let meta = entry.load();
@@ -437,7 +437,7 @@ mod tests {
         log.hint(block(3), 7);
         let held = |n| log.holds(block(n));
         assert_eq!((held(0), held(1), held(3)), (false, true, false));
-        log.put_out(block(1));
+        log.note_evicted(block(1));
         assert_eq!(log.state(block(1)), HintState::Done, "the target has not had it");
         assert!(!log.lose(block(0)) && log.lose(block(1)) && !log.lose(block(1)));
         assert_eq!(
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(log.touch(block(1)), None, "it was of no use");
         assert_ne!(log.hint(block(1), 8), Hinted::Known);
         assert_eq!(log.touch(block(3)), Some(8));
-        log.put_out(block(0));
+        log.note_evicted(block(0));
         assert_ne!(log.hint(block(0), 9), Hinted::Known, "what it has had is wanted once more");
     }
 

@@ -256,7 +256,7 @@ impl Runner {
         let here = file.first_piece(offset, 1);
         if log.state(here) == HintState::Done && !log.holds(here) {
             file.pieces(offset - offset % CHUNK_BYTES, CHUNK_BYTES)
-                .for_each(|all| log.put_out(all));
+                .for_each(|all| log.note_evicted(all));
         }
     }
 
