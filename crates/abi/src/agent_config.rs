@@ -8,7 +8,7 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
 
-use runahead_estimators::follow_filter::{UNWATCHED_MAX, Unwatched};
+use runahead_estimators::follow_filter::{FollowFilter, PROGRAMS_MAX};
 use runahead_estimators::slow_devices::{SLOW_DEVICES_MAX, SlowDevices};
 
 use crate::overlay::Overlay;
@@ -189,8 +189,8 @@ pub struct AgentConfig {
     /// A [`SlowDevices`] table, read by [`AgentConfig::slow_devices`]. This, the next and
     /// `io_process_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
-    /// An [`Unwatched`] table, read by [`AgentConfig::unwatched`].
-    pub unwatched: [u64; 2 * UNWATCHED_MAX],
+    /// A [`FollowFilter`] table, read by [`AgentConfig::follow_filter`].
+    pub follow_filter: [u64; 2 * PROGRAMS_MAX],
     /// Fault that a test plants ([`plant`]); 0: none.
     pub plant: u64,
     /// Access of a target at which the agent panics, in tests; 0: never.
@@ -245,9 +245,9 @@ impl AgentConfig {
     ///
     /// # Safety
     /// As for [`AgentConfig::slow_devices`].
-    pub unsafe fn unwatched<'a>(this: *const u8) -> &'a Unwatched {
+    pub unsafe fn follow_filter<'a>(this: *const u8) -> &'a FollowFilter {
         // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
-        unsafe { &*this.add(offset_of!(AgentConfig, unwatched)).cast() }
+        unsafe { &*this.add(offset_of!(AgentConfig, follow_filter)).cast() }
     }
 }
 
@@ -256,7 +256,7 @@ const _: () = assert!(
         == 208
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
-            + size_of::<Unwatched>()
+            + size_of::<FollowFilter>()
             + size_of::<Overlay>()
             + 8 * (MEMORY_DEVICES_MAX
                 + REMOTE_DEVICES_MAX
@@ -265,8 +265,8 @@ const _: () = assert!(
                 + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(
-    offset_of!(AgentConfig, unwatched) + size_of::<Unwatched>() <= AgentConfig::CHANGES_IN
+    offset_of!(AgentConfig, follow_filter) + size_of::<FollowFilter>() <= AgentConfig::CHANGES_IN
         && offset_of!(AgentConfig, io_process_pid).is_multiple_of(align_of::<AtomicU64>())
         && offset_of!(AgentConfig, slow_devices).is_multiple_of(align_of::<SlowDevices>())
-        && offset_of!(AgentConfig, unwatched).is_multiple_of(align_of::<Unwatched>())
+        && offset_of!(AgentConfig, follow_filter).is_multiple_of(align_of::<FollowFilter>())
 );

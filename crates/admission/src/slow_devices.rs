@@ -77,14 +77,14 @@ impl Waits {
         self.devices().latest()
     }
 
-    /// Starts of `program` are not to be followed for `time`.
-    pub fn leave_unwatched(&self, program: ProgramKey, time: Duration) {
-        self.front.unwatched().add(program, ticks() + self.ticks_in(time));
+    /// Enters `program` as one whose starts are not followed for `time`.
+    pub fn skip_program(&self, program: ProgramKey, time: Duration) {
+        self.front.follow_filter().add(program, ticks() + self.ticks_in(time));
     }
 
-    /// Starts of `program` are not followed now.
-    pub fn is_unwatched(&self, program: ProgramKey) -> bool {
-        self.front.unwatched().has(program, ticks())
+    /// True if starts of `program` are not followed now.
+    pub fn is_skipped(&self, program: ProgramKey) -> bool {
+        self.front.follow_filter().has(program, ticks())
     }
 
     fn ticks_in(&self, time: Duration) -> u64 {

@@ -115,8 +115,8 @@ impl Session {
     /// True if the supervisor wants to follow starts of that program.
     pub fn is_followed(&self, program: ProgramKey) -> bool {
         // SAFETY: as above.
-        let unwatched = unsafe { AgentConfig::unwatched(self.image.0 as *const u8) };
-        !unwatched.has(program, ticks())
+        let follow_filter = unsafe { AgentConfig::follow_filter(self.image.0 as *const u8) };
+        !follow_filter.has(program, ticks())
     }
 
     /// PID of the target.

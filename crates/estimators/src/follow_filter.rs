@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::access_identity::mixed;
 
 /// Programs that can be in the table.
-pub const UNWATCHED_MAX: usize = 64;
+pub const PROGRAMS_MAX: usize = 64;
 
 /// Hash of a program's file (device and inode), alone or with the arguments that tell what it does;
 /// never 0.
@@ -62,11 +62,11 @@ struct Program {
 
 /// Table of programs that need not be followed, and until when.
 #[repr(C)]
-pub struct Unwatched {
-    programs: [Program; UNWATCHED_MAX],
+pub struct FollowFilter {
+    programs: [Program; PROGRAMS_MAX],
 }
 
-impl Unwatched {
+impl FollowFilter {
     /// True if `key` need not be followed at `now`, in time-stamp ticks.
     pub fn has(&self, key: ProgramKey, now: u64) -> bool {
         let is_it = |p: &Program| p.key.load(Relaxed) == key.0 && p.until.load(Relaxed) > now;
@@ -92,10 +92,10 @@ mod tests {
     #[test]
     fn programs_are_followed_again_when_their_time_is_over() {
         // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
-        let table: Unwatched = unsafe { core::mem::zeroed() };
+        let table: FollowFilter = unsafe { core::mem::zeroed() };
         let key = |n| ProgramKey::new(1, n);
         assert!(!table.has(key(0), 0));
-        (0..UNWATCHED_MAX as u64).for_each(|n| table.add(key(n), 100 + n));
+        (0..PROGRAMS_MAX as u64).for_each(|n| table.add(key(n), 100 + n));
         assert!(table.has(key(7), 106) && !table.has(key(7), 107) && !table.has(key(99), 0));
         table.add(key(7), 50);
         assert!(table.has(key(7), 49) && !table.has(key(7), 50));

@@ -163,7 +163,7 @@ impl FollowPolicy {
         let Some(told_by) = told_by else { return };
         if let Some(spell) = self.update(told_by, |known| known.count_start(process, now)).flatten()
         {
-            self.waits.leave_unwatched(told_by, spell);
+            self.waits.skip_program(told_by, spell);
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn unwatched(follow_all: bool) -> FollowPolicy {
+    fn new_policy(follow_all: bool) -> FollowPolicy {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
@@ -245,39 +245,39 @@ mod tests {
 
         /// Starts the program often with this command. Returns true if the program or the command
         /// is then not followed.
-        fn often(&self, unwatched: &FollowPolicy, first: &[u8]) -> bool {
+        fn often(&self, policy: &FollowPolicy, first: &[u8]) -> bool {
             let called = self.called(first);
             (0..=USELESS_STARTS_MIN)
-                .for_each(|_| unwatched.exec_followed(getpid(), &self.0, Some(called)));
-            [self.1, called].into_iter().any(|key| unwatched.waits.is_unwatched(key))
+                .for_each(|_| policy.exec_followed(getpid(), &self.0, Some(called)));
+            [self.1, called].into_iter().any(|key| policy.waits.is_skipped(key))
         }
     }
 
     #[test]
     fn program_started_often_without_stalls_is_not_followed() {
-        let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
-        assert!(!shell.often(&unwatched(true), b""), "all are to be followed");
+        let (all, shell) = (new_policy(false), Starts::of("/bin/sh"));
+        assert!(!shell.often(&new_policy(true), b""), "all are to be followed");
         all.exec_followed(getpid(), &shell.0, None);
-        assert!(!all.waits.is_unwatched(shell.1), "once is not often");
+        assert!(!all.waits.is_skipped(shell.1), "once is not often");
         assert!(shell.often(&all, b""));
     }
 
     #[test]
     fn joined_process_is_judged_when_it_ends() {
         for is_worth in [true, false] {
-            let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
+            let (all, shell) = (new_policy(false), Starts::of("/bin/sh"));
             assert_eq!(all.process_joined(getpid()), None, "its program is not known");
             for _ in 0..USELESS_STARTS_MIN {
                 all.exec_followed(getpid(), &shell.0, None);
                 assert_eq!(all.process_joined(getpid()), Some(shell.1));
                 assert_eq!(all.process_joined(getpid()), None, "once");
-                assert!(!all.waits.is_unwatched(shell.1));
+                assert!(!all.waits.is_skipped(shell.1));
                 all.process_ended(shell.1, is_worth);
             }
             all.exec_followed(getpid(), &shell.0, None);
-            assert_eq!(all.waits.is_unwatched(shell.1), !is_worth);
+            assert_eq!(all.waits.is_skipped(shell.1), !is_worth);
         }
-        let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
+        let (all, shell) = (new_policy(false), Starts::of("/bin/sh"));
         all.exec_followed(getpid(), &shell.0, None);
         assert_eq!(all.process_joined(getpid()), Some(shell.1));
         assert!(!shell.often(&all, b""), "one is at work");
@@ -288,7 +288,7 @@ mod tests {
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         let control = &shared.control;
         let (service, ticks) =
-            (Some(FOLLOW_COST / 4), |count: u32| unwatched(false).waits.of(control) / count);
+            (Some(FOLLOW_COST / 4), |count: u32| new_policy(false).waits.of(control) / count);
         let is_worth = |service| was_worth_following(control, ticks(1), service);
         assert!(!is_worth(service));
         control.hints_used.store(4, Relaxed);
@@ -311,14 +311,14 @@ mod tests {
 
     #[test]
     fn program_that_starts_others_is_known_by_its_command() {
-        let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
+        let (all, ourselves) = (new_policy(false), Starts::of("/proc/self/exe"));
         // The test starts the program itself.
         assert!(ourselves.often(&all, b"status"));
-        assert!(!all.waits.is_unwatched(ourselves.1));
-        assert!(all.waits.is_unwatched(ourselves.called(b"status")));
-        assert!(!all.waits.is_unwatched(ourselves.called(b"clone")));
+        assert!(!all.waits.is_skipped(ourselves.1));
+        assert!(all.waits.is_skipped(ourselves.called(b"status")));
+        assert!(!all.waits.is_skipped(ourselves.called(b"clone")));
         (0..=USELESS_STARTS_MIN).for_each(|_| all.exec_followed(getpid(), &ourselves.0, None));
-        assert!(!all.waits.is_unwatched(ourselves.1), "nobody says how");
+        assert!(!all.waits.is_skipped(ourselves.1), "nobody says how");
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn programs_that_start_others_survive_many_commands() {
-        let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
+        let (all, ourselves) = (new_policy(false), Starts::of("/proc/self/exe"));
         for n in 0..3 * PROGRAMS_MAX as u64 {
             let called = ourselves.called(&n.to_le_bytes());
             all.exec_followed(getpid(), &ourselves.0, Some(called));

@@ -88,7 +88,7 @@ impl PreparedSession {
             remote_devices: mounts.remote(),
             rotational_devices: mounts.rotational(),
             slow_devices: [0; _],
-            unwatched: [0; _],
+            follow_filter: [0; _],
             plant: faults.plant_code(),
             panic_at: faults.panic_at,
             seed: faults.speculated.unwrap_or(0),

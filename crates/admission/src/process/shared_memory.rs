@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use runahead_abi::{AgentConfig, Shared};
 use runahead_estimators::SlowDevices;
-use runahead_estimators::follow_filter::Unwatched;
+use runahead_estimators::follow_filter::FollowFilter;
 use runahead_speculation::Session;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -129,9 +129,9 @@ impl Front {
     }
 
     /// Returns the config's follow filter.
-    pub fn unwatched(&self) -> &Unwatched {
+    pub fn follow_filter(&self) -> &FollowFilter {
         // SAFETY: as above.
-        unsafe { AgentConfig::unwatched(self.at.as_ptr()) }
+        unsafe { AgentConfig::follow_filter(self.at.as_ptr()) }
     }
 }
 
