@@ -142,7 +142,7 @@ pub struct Control {
     pub own_reads: AtomicU32,
     /// The supervisor: not 0 while the storage serves one request at a time, and what the target
     /// waits for is left to it.
-    pub sole: AtomicU32,
+    pub single_server: AtomicU32,
     /// The supervisor: time of a request that waits for no other, in microseconds, on the device
     /// that is waited for most; 0: unknown.
     pub service_us: AtomicU32,

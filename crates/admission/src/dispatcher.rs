@@ -63,7 +63,7 @@ pub struct Dispatcher {
     /// The process is not to have anything read any more.
     revoked: bool,
     /// True if nothing is read ahead: see [`crate::single_spindle`].
-    sole: bool,
+    single_server: bool,
     /// When to look again whether there is room for shadows; `None` while nothing says that there
     /// is none.
     lacks_room: Option<Instant>,
@@ -136,7 +136,7 @@ impl Dispatcher {
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         // As it was told when it joined.
-        let sole = shared.control.sole.load(Relaxed) != 0;
+        let single_server = shared.control.single_server.load(Relaxed) != 0;
         let workers = common.prefetcher.stats().processor;
         Dispatcher {
             throttle: Throttle::new(shared.clone(), common.clone(), progress.clone()),
@@ -150,7 +150,7 @@ impl Dispatcher {
             memory: memory_path(process.as_raw_pid()),
             rights,
             revoked: false,
-            sole,
+            single_server,
             lacks_room: None,
             sync: 0,
             submitted: 0,
@@ -417,10 +417,10 @@ impl Dispatcher {
             _ => {}
         }
         let common = &self.common;
-        let sole = !common.without.sole && common.sole.look(&common.prefetcher);
-        if sole != std::mem::replace(&mut self.sole, sole) {
-            self.shared.control.sole.store(sole.into(), Relaxed);
-            match sole {
+        let single_server = !common.without.sole && common.single_spindle.look(&common.prefetcher);
+        if single_server != std::mem::replace(&mut self.single_server, single_server) {
+            self.shared.control.single_server.store(single_server.into(), Relaxed);
+            match single_server {
                 true => {
                     self.common.ledger.stops.count("the storage serves one request at a time");
                     self.stop_shadows();
@@ -450,7 +450,7 @@ impl Dispatcher {
         let uses = self.uses.look(&self.shared);
         self.throttle.release(|record| self.client.submit(record));
         let patience = self.throttle.patience();
-        let rest = if self.sole { self.common.sole.rest() } else { None };
+        let rest = if self.single_server { self.common.single_spindle.rest() } else { None };
         timeout.into_iter().chain(patience).chain(rest).chain(uses).min()
     }
 
@@ -484,7 +484,7 @@ impl Dispatcher {
     }
 
     fn allow_shadows(&self) {
-        if self.sole {
+        if self.single_server {
             return;
         }
         self.shared.control.horizon.store(self.common.horizon(), Relaxed);

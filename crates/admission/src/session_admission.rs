@@ -46,7 +46,7 @@ pub struct Common {
     /// Totals of the session.
     pub ledger: Ledger,
     /// Single-server state of the session's storage.
-    pub sole: SingleSpindle,
+    pub single_spindle: SingleSpindle,
     /// Limits on processes and threads.
     pub room: Arc<dyn Room>,
     /// The history of earlier runs, if the user wants one.

@@ -77,20 +77,20 @@ mod tests {
 
     #[test]
     fn it_is_measured_ever_more_rarely() {
-        let (sole, mut now) = (SingleSpindle::default(), Instant::now());
-        assert!(!sole.look_at(now, || false, || panic!("there is nothing to forget")));
+        let (spindle, mut now) = (SingleSpindle::default(), Instant::now());
+        assert!(!spindle.look_at(now, || false, || panic!("there is nothing to forget")));
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            assert!(sole.look_at(now, || true, || panic!("it has just been measured")));
+            assert!(spindle.look_at(now, || true, || panic!("it has just been measured")));
             let began = now;
             loop {
                 now += Duration::from_secs(1);
                 let mut again = false;
-                if !sole.look_at(now, || panic!("nobody reads"), || again = true) {
-                    assert!(again && !sole.is_so());
+                if !spindle.look_at(now, || panic!("nobody reads"), || again = true) {
+                    assert!(again && !spindle.is_so());
                     break;
                 }
-                assert!(sole.is_so() && sole.rest().is_some());
+                assert!(spindle.is_so() && spindle.rest().is_some());
             }
             pauses.push((now - began).as_secs());
         }

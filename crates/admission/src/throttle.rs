@@ -117,7 +117,7 @@ impl Throttle {
 
     /// Shadows are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.common.sole.is_so()
+        self.common.single_spindle.is_so()
             || self.cost_benefit.until().is_some() && !self.common.without.memory
     }
 
@@ -142,7 +142,7 @@ impl Throttle {
             return self.forget(record);
         }
         // What the target waits for is its own there.
-        if own && self.common.sole.is_so() {
+        if own && self.common.single_spindle.is_so() {
             return self.forget(record);
         }
         if own || record.kind != HintKind::Data {

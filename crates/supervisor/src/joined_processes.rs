@@ -115,9 +115,10 @@ impl JoinedProcesses {
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
-        let sole = self.common.admission.sole.is_so();
-        control.sole.store(sole.into(), Relaxed);
-        control.horizon.store(if sole { 0 } else { self.common.admission.horizon() }, Relaxed);
+        let single_server = self.common.admission.single_spindle.is_so();
+        control.single_server.store(single_server.into(), Relaxed);
+        let horizon = if single_server { 0 } else { self.common.admission.horizon() };
+        control.horizon.store(horizon, Relaxed);
         control.bytes_budget.store(self.common.admission.ledger.budget.bytes(), Relaxed);
         own.tell(control);
         control.tell_most(most);

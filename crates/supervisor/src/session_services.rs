@@ -223,7 +223,7 @@ impl SessionServices {
             keep_shadows,
             without,
             ledger: Ledger::default(),
-            sole: SingleSpindle::default(),
+            single_spindle: SingleSpindle::default(),
             room: task_limits.clone(),
             listener: learns,
         });

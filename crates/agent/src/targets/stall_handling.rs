@@ -306,7 +306,7 @@ impl Target {
         assert!(session.panic_at() != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        if shared.control.sole.load(Relaxed) != 0 || unforeseen_waits_are_short(session) {
+        if shared.control.single_server.load(Relaxed) != 0 || unforeseen_waits_are_short(session) {
             signal_block::end(mask);
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;

@@ -46,7 +46,7 @@ impl Target {
             keep_shadows: false,
             without: Default::default(),
             ledger: Default::default(),
-            sole: Default::default(),
+            single_spindle: Default::default(),
             room: tasks.clone(),
             listener: None,
         });
