@@ -36,12 +36,45 @@ pub fn layers(architecture: &str) -> Vec<String> {
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
 }
 
-/// Our crates in a manifest's `[dependencies]`, by their folders. Dependencies of tests are free.
+/// True for a table of a manifest whose keys are dependencies of the package itself.
+fn is_dependencies(table: &str) -> bool {
+    let last = table.rsplit('.').next().unwrap_or(table);
+    ["dependencies", "build-dependencies"].contains(&last)
+        && (table == last || table.starts_with("target."))
+}
+
+/// The dependency that a table of a manifest describes, as `dependencies.NAME` does.
+fn described(table: &str) -> Option<&str> {
+    let (parent, name) = table.rsplit_once('.')?;
+    is_dependencies(parent).then(|| name.trim_matches('"'))
+}
+
+/// Names of the packages that a manifest depends on. Dependencies of tests are free.
 fn dependencies(manifest: &str) -> Vec<String> {
-    let section = manifest.split("\n[").find_map(|part| part.strip_prefix("dependencies]"));
-    let lines = section.unwrap_or_default().lines();
-    let names = lines.filter_map(|line| line.strip_prefix("runahead-")?.split(['.', ' ']).next());
-    names.map(str::to_owned).collect()
+    let mut names = Vec::new();
+    let mut table = "";
+    for line in manifest.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            table = head;
+            names.extend(described(table));
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let key = key.split('.').next().unwrap_or(key).trim().trim_matches('"');
+        if is_dependencies(table) {
+            let package = value.split_once("package = \"").and_then(|(_, at)| at.split_once('"'));
+            names.push(package.map_or(key, |(name, _)| name));
+        } else if described(table).is_some() && key == "package" {
+            names.push(value.trim().trim_matches('"'));
+        }
+    }
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// Our crates that a manifest depends on, by their folders.
+fn crates_used(manifest: &str) -> Vec<String> {
+    let names = dependencies(manifest);
+    names.iter().filter_map(|name| Some(name.strip_prefix("runahead-")?.to_owned())).collect()
 }
 
 /// The arrows from each of `layers` that do not point down.
@@ -63,10 +96,70 @@ fn upwards(layers: &[String], of: impl Fn(&str) -> Vec<String>) -> Vec<String> {
 #[test]
 fn crates_depend_on_what_is_below_them() {
     let layers = layers(&text("ARCHITECTURE.md"));
-    let of = |name: &str| dependencies(&text(&format!("crates/{name}/Cargo.toml")));
+    let of = |name: &str| crates_used(&text(&format!("crates/{name}/Cargo.toml")));
     let wrong = upwards(&layers, of);
     assert!(wrong.is_empty(), "arrows that do not point down: {wrong:?}");
     assert!(of("plane").is_empty(), "the plane depends on no crate of ours");
+}
+
+/// Folder of packages above the crates.
+struct Extensions {
+    folder: &'static str,
+    /// Packages of crates on which these may depend.
+    crates: &'static [&'static str],
+    /// True if these may depend on each other.
+    on_each_other: bool,
+}
+
+const EXTENSIONS: [Extensions; 2] = [
+    Extensions {
+        folder: "fs",
+        crates: &["runahead-abi", "runahead-client", "runahead-speculation"],
+        on_each_other: true,
+    },
+    Extensions {
+        folder: "apps",
+        crates: &["runahead-changeset", "runahead-client"],
+        on_each_other: false,
+    },
+];
+
+/// Dependencies among `manifests`, by path, that [`EXTENSIONS`] does not allow.
+fn misplaced(manifests: &BTreeMap<String, String>) -> Vec<String> {
+    let folder = |path: &str| path.split('/').next().unwrap_or_default().to_owned();
+    let name = |text: &str| {
+        let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        name.map(str::to_owned)
+    };
+    let folders: BTreeMap<String, String> =
+        manifests.iter().filter_map(|(path, text)| Some((name(text)?, folder(path)))).collect();
+    let of = |folder: &str| EXTENSIONS.iter().find(|extensions| extensions.folder == folder);
+    let mut wrong = Vec::new();
+    for (path, text) in manifests {
+        for other in dependencies(text) {
+            let Some(place) = folders.get(&other) else { continue };
+            let is_allowed = match of(&folder(path)) {
+                Some(Extensions { folder, crates, on_each_other }) => {
+                    crates.contains(&other.as_str()) || *on_each_other && place == folder
+                }
+                None => folder(path) != "crates" || of(place).is_none(),
+            };
+            if !is_allowed {
+                wrong.push(format!("{path} -> {other}"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn file_systems_and_applications_depend_on_interfaces() {
+    let texts = texts();
+    let manifests = texts.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
+    let manifests: BTreeMap<_, _> =
+        manifests.map(|file| (file.path.clone(), file.text.clone())).collect();
+    assert!(manifests.contains_key("crates/client/Cargo.toml"));
+    assert_eq!(misplaced(&manifests), Vec::<String>::new());
 }
 
 /// Rust files by the folder of their package, and by their path in it.
@@ -275,7 +368,7 @@ fn planted_arrows_that_point_up_are_found() {
     let layers = layers("| `crates/a` | text |\n| `crates/b` | text |\n");
     let manifest = "[package]\nx = 1\n\n[dependencies]\nrunahead-a.workspace = true\nserde = \"1\"\n\n\
                     [dev-dependencies]\nrunahead-c = { workspace = true, features = [] }\n";
-    let of = |name: &str| if name == "b" { dependencies(manifest) } else { Vec::new() };
+    let of = |name: &str| if name == "b" { crates_used(manifest) } else { Vec::new() };
     assert_eq!(upwards(&layers, of), ["b -> a"]);
     let sources = planted(&[
         ("src/lib.rs", "mod low; mod high; mod other;"),
@@ -287,6 +380,47 @@ fn planted_arrows_that_point_up_are_found() {
     let uses = uses(&sources);
     assert_eq!(parts_used(&uses, "low", &["high", "low"]), ["high"]);
     assert_eq!(parts_used(&uses, "high", &["high", "low"]), ["low"]);
+}
+
+#[test]
+fn planted_dependencies_of_file_systems_and_applications_are_found() {
+    let manifest = |(path, name, dependencies): (&str, &str, &str)| {
+        (path.to_owned(), format!("[package]\nname = \"{name}\"\n\n{dependencies}"))
+    };
+    let crates = ["abi", "agent", "changeset", "client", "speculation", "supervisor"];
+    let crates = crates.map(|name| {
+        let (path, package) = (format!("crates/{name}/Cargo.toml"), format!("runahead-{name}"));
+        manifest((&path, &package, ""))
+    });
+    let found = |others: &[(&str, &str, &str)]| {
+        misplaced(&crates.iter().cloned().chain(others.iter().copied().map(manifest)).collect())
+    };
+    let file_system = "[dependencies]\nrunahead-abi.workspace = true\nrunahead-speculation = \"1\"\n\
+                       other = { path = \"../other\" }\nserde = \"1\"\n\
+                       [dev-dependencies]\nrunahead-supervisor.workspace = true\n";
+    let application = "[dependencies.runahead-client]\nworkspace = true\n\
+                       [target.'cfg(unix)'.dependencies]\n\"runahead-changeset\" = \"1\"\n";
+    let mut packages = [
+        ("apps/ai/Cargo.toml", "ai", application),
+        ("crates/cli/Cargo.toml", "runahead-cli", "[dependencies]\nrunahead-agent = \"1\"\n"),
+        ("fs/nfs/Cargo.toml", "nfs", file_system),
+        ("fs/other/Cargo.toml", "other", ""),
+        ("tests/Cargo.toml", "runahead-tests", "[dependencies]\nnfs.workspace = true\n"),
+    ];
+    assert!(found(&packages).is_empty());
+    packages[0].2 = "[target.x.dependencies.fast]\npackage = \"runahead-supervisor\"\n\
+                     [build-dependencies]\nnfs = \"1\"\n# runahead-agent = \"1\"\n";
+    packages[1].2 = "[dependencies]\nai = \"1\"\n";
+    packages[2].2 = "[dependencies]\nx = { package = \"runahead-agent\", path = \"../..\" }\n\
+                     ai.workspace = true\n";
+    let expected = [
+        "apps/ai/Cargo.toml -> runahead-supervisor",
+        "apps/ai/Cargo.toml -> nfs",
+        "crates/cli/Cargo.toml -> ai",
+        "fs/nfs/Cargo.toml -> runahead-agent",
+        "fs/nfs/Cargo.toml -> ai",
+    ];
+    assert_eq!(found(&packages), expected);
 }
 
 #[test]
