@@ -26,7 +26,8 @@ pub use hint_record::{HintKind, PATH_MAX, Record, RecordError};
 pub use record_ring::Ring;
 pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 
-/// Bumped when any layout in this crate changes; checked when the agent starts.
+/// Bumped when any layout in this crate or in `runahead-estimators` changes; checked when the agent
+/// starts.
 pub const ABI_VERSION: u32 = 15;
 
 /// A device as one number: that of a file system, as everything here has it.
