@@ -54,7 +54,7 @@ fn perform(task: Task) -> Result<bool, Error> {
         Task::Speculate(options) => measure::speculation_cost::speculate(&options),
         Task::Syncs(options) => measure::sync_cost::syncs(&options),
         Task::List => {
-            for row in rows::catalog::all() {
+            for row in rows::row_selection::all() {
                 say!("{:<28} {}, on {}", row.name, row.about, row.place.describe(false));
             }
             Ok(true)
@@ -63,7 +63,7 @@ fn perform(task: Task) -> Result<bool, Error> {
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
             let report =
                 read_json(&file)?.ok_or_else(|| Error::system("read", &file)(missing()))?;
-            say!("{}", report::document::document(&report).trim_end());
+            say!("{}", report::markdown_document::document(&report).trim_end());
             Ok(true)
         }
     }

@@ -10,7 +10,7 @@
  * ablated_reads far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and ends if it
  * has slept. A shadow, which does not sleep, goes on: it reads READS single bytes of WARM, and then
  * TIMES more pages of COLD. */
-#include "common.h"
+#include "program_helpers.h"
 
 static char page[4096];
 

@@ -1,5 +1,5 @@
 /* The alternate signal stack belongs to the program. */
-#include "common.h"
+#include "program_helpers.h"
 #include <ucontext.h>
 
 static volatile sig_atomic_t caught, on_it;

@@ -1,6 +1,6 @@
 /* announced_reads [FILE]: creates FILE in $W to show that it runs, or else prints its PID; then reads
  * everything in an order that depends on what it reads. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

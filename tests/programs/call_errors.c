@@ -1,5 +1,5 @@
 /* Every error that a path, a buffer or a descriptor can earn, cold and warm. */
-#include "common.h"
+#include "program_helpers.h"
 #define BAD ((void *)16)
 
 static void paths(void)

@@ -1,6 +1,6 @@
 /* Writes to the file of its first argument while it waits for others, and prints the result of
  * close(2), or of fsync(2) before that (second argument `close` or `fsync`). */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
 /* Runs a command under a filter that refuses one call, as containers do. */
-#include "common.h"
+#include "program_helpers.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Fills the given number of MiB, and goes on changing them while it reads files. Files that are
  * named as further arguments are read before that. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

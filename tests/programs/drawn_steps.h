@@ -1,6 +1,6 @@
 /* Shared parts of programs whose steps a seed decides, and that print one number for all they saw.
  */
-#include "common.h"
+#include "program_helpers.h"
 
 static uint64_t state, seen;
 

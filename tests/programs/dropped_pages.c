@@ -1,6 +1,6 @@
 /* dropped_pages FILE STEP: reads a page at every STEP bytes of FILE, and before each has the kernel
  * drop the whole file, as another process might; prints the sum of all pages. */
-#include "common.h"
+#include "program_helpers.h"
 
 static char buf[4096];
 

@@ -1,5 +1,5 @@
 /* Waits for a byte to be what the file says; with a guess in its place it would wait for ever. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(void)
 {

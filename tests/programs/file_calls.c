@@ -1,5 +1,5 @@
 /* Many ways to reach a file, with their results. */
-#include "common.h"
+#include "program_helpers.h"
 
 static void directory(size_t size)
 {

@@ -1,5 +1,5 @@
 /* Takes address space, in several sizes, until there is none, and says how much there was. */
-#include "common.h"
+#include "program_helpers.h"
 #include <sys/mman.h>
 
 int main(void)

@@ -1,7 +1,7 @@
 // Adds up words of a mapped file, at places that are computed. It makes no call meanwhile.
 //
 // usage: gathers FILE COUNT
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

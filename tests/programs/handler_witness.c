@@ -1,5 +1,5 @@
 /* Stalls often; each signal is noted in a file with the process that its handler runs in. */
-#include "common.h"
+#include "program_helpers.h"
 
 static char path[4096];
 

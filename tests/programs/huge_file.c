@@ -1,5 +1,5 @@
 /* A file beyond two gigabytes, and one descriptor that other code has replaced. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(void)
 {

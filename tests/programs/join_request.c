@@ -1,6 +1,6 @@
 /* Sends a request that begins with argv[2] to the abstract address argv[1], as an agent without
  * further knowledge would. */
-#include "common.h"
+#include "program_helpers.h"
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>

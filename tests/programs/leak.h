@@ -1,5 +1,5 @@
 /* Macros for the cases of leak.c. */
-#include "common.h"
+#include "program_helpers.h"
 #include <stddef.h>
 
 #ifndef SYS_cachestat

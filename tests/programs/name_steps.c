@@ -1,7 +1,7 @@
 /* Makes, changes, renames and removes files at random in the working directory. Prints the result
  * of each step and the final tree. Two runs with one seed on equal trees print the same. Arguments:
  * seed, steps. */
-#include "common.h"
+#include "program_helpers.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* Calls with a stack pointer that no compiler would make: unaligned, with nothing mapped below it,
  * or invalid; and calls that unmap the memory below the stack. The results of a call must not
  * depend on the stack, and memory above it and in the red zone below must not change. */
-#include "common.h"
+#include "program_helpers.h"
 
 #define PAGE 4096l
 #define AREA (16 * PAGE)

@@ -2,7 +2,7 @@
 // installs a filter of its own, which ends interception, and computes for a while in two threads.
 //
 // usage: own_filter FILE
-#include "common.h"
+#include "program_helpers.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <time.h>

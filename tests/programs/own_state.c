@@ -1,5 +1,5 @@
 /* Prints what a program can see of how it was started. */
-#include "common.h"
+#include "program_helpers.h"
 #include <sched.h>
 
 extern char **environ;

@@ -1,5 +1,5 @@
 /* Reads of a file of which every other piece is in memory, in odd sizes and by every call. */
-#include "common.h"
+#include "program_helpers.h"
 
 static void warm(const char *name, off_t size, off_t piece)
 {

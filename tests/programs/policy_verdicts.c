@@ -1,7 +1,7 @@
 /* Asks the scripted policy that tests plant to delay calls, to repeat them, and to stop all
  * threads, and prints the results. Without that policy the calls are ordinary ones: the kernel
  * ignores the further arguments. */
-#include "common.h"
+#include "program_helpers.h"
 #include <time.h>
 
 #define ASKS 0x72616861736b7321l

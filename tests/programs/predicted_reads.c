@@ -3,7 +3,7 @@
  * predicted, one in WRONG_IN wrongly (0: none). Data that was read under a prediction must still be
  * there after a rollback. Prints a sum of everything read. With `thread`, another thread makes
  * calls meanwhile. */
-#include "common.h"
+#include "program_helpers.h"
 #include <pthread.h>
 #include <runahead_speculate.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* Children, threads, and what they see of each other. */
-#include "common.h"
+#include "program_helpers.h"
 #include <linux/sched.h>
 #include <sched.h>
 #include <spawn.h>

@@ -1,6 +1,6 @@
 /* Prints the signals that it gets. "all" ends with SIGRTMAX; "group" and "broadcast" send one
  * themselves, and count. */
-#include "common.h"
+#include "program_helpers.h"
 
 static volatile sig_atomic_t caught;
 

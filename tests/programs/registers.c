@@ -1,5 +1,5 @@
 /* State that a system call must preserve: general registers, vector registers, the stack below. */
-#include "common.h"
+#include "program_helpers.h"
 
 static long calls(long fd, long times, char *buf)
 {

@@ -1,5 +1,5 @@
 /* Gives something up while a shadow lives, and shows that it is really free. */
-#include "common.h"
+#include "program_helpers.h"
 #include <sys/file.h>
 
 /* Closes its output, says so elsewhere, and lives on until it is told. */

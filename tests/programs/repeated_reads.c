@@ -1,6 +1,6 @@
 /* repeated_reads FILE STEP PIECE TIMES: reads PIECE bytes at every STEP bytes of FILE, TIMES over,
  * and prints the sum of all. */
-#include "common.h"
+#include "program_helpers.h"
 
 static char buf[1 << 20];
 

@@ -1,7 +1,7 @@
 /* Sets the user and group argv[1] in every way, asks whether there are filters for system calls,
  * then reads the files that follow and prints their length. An unprivileged BusyBox does the former
  * at every start, a browser the latter. */
-#include "common.h"
+#include "program_helpers.h"
 #include <grp.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
 /* Has memory that is not to be copied, as argv[1] says, and then reads files. */
-#include "common.h"
+#include "program_helpers.h"
 #include <sys/mman.h>
 
 int main(int argc, char **argv)

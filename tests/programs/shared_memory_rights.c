@@ -1,6 +1,6 @@
 /* Reads files, and prints which processes have memory that is shared with the supervisor: this one,
  * and a child that has given up its user, forked in the way of argv[1]. */
-#include "common.h"
+#include "program_helpers.h"
 #include <grp.h>
 #include <sys/wait.h>
 

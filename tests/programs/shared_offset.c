@@ -1,5 +1,5 @@
 /* The offset of a description that others hold, too. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(void)
 {

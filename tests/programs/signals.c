@@ -1,5 +1,5 @@
 /* Signals around calls that wait: for a slow file, a pipe, a signal. */
-#include "common.h"
+#include "program_helpers.h"
 #include <ucontext.h>
 
 static volatile sig_atomic_t caught, nested;

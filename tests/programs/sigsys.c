@@ -1,5 +1,5 @@
 /* SIGSYS belongs to the program, too. */
-#include "common.h"
+#include "program_helpers.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

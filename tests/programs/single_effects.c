@@ -1,5 +1,5 @@
 /* After a stall, with a shadow running ahead of it, does things that must be done once. */
-#include "common.h"
+#include "program_helpers.h"
 #include <sys/ipc.h>
 #include <sys/shm.h>
 

@@ -1,7 +1,7 @@
 // Adds up a mapped file, from its first word to its last, again and again.
 //
 // usage: sweeps FILE TIMES
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /* table_lookups make FILE | table_lookups read FILE: reads values of a table by its index, as a
  * database does. Each page contains its own type, an index has the page of each key, and any wrong
  * value ends the program. */
-#include "common.h"
+#include "program_helpers.h"
 
 enum { PAGE = 4096, APART = 128 << 10, KEYS = 192, FIRST = 8 };
 

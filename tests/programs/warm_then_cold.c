@@ -1,7 +1,7 @@
 /* warm_then_cold HOW WARM COLD: makes WARM calls with everything in memory, then COLD accesses to
  * data that is not. The file `cold` is large and mostly not in memory; one piece in every 128 KiB
  * of it is read. */
-#include "common.h"
+#include "program_helpers.h"
 
 enum { STEP = 128 << 10 };
 

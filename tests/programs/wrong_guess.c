@@ -1,6 +1,6 @@
 /* Reads many cold files, each into memory that holds a name. A process that goes on without the
  * data takes the name for the data and reads that file; the program itself never does. */
-#include "common.h"
+#include "program_helpers.h"
 
 int main(int argc, char **argv)
 {

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::data::copy_tree::regular_files;
-use crate::data::datasets::{Dataset, Making};
 use crate::data::job::{Ground, Job};
 use crate::data::linux_source::PATTERN;
+use crate::data::row_datasets::{Dataset, Making};
 use crate::error::Error;
 
 pub static PARTS: Dataset =

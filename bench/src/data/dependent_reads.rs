@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::data::allowed_processors;
 use crate::data::compile_program as compile;
-use crate::data::datasets::{Dataset, Making, Sequence, write_pieces};
 use crate::data::job::{Gauge, Ground, Job};
-use crate::data::processors;
+use crate::data::row_datasets::{Dataset, Making, Sequence, write_pieces};
 use crate::error::Error;
 
 pub static CHAIN: Dataset = Dataset {
@@ -99,7 +99,7 @@ pub fn reread(ground: &Ground<'_>) -> Result<Job, Error> {
 pub fn beside(ground: &Ground<'_>) -> Result<Job, Error> {
     let spin: PathBuf = compile::program("spin", SPIN, ground.out)?;
     let told = ground.out.join("spin.told");
-    let processor = processors::two().0.unwrap_or(0).to_string();
+    let processor = allowed_processors::two().0.unwrap_or(0).to_string();
     let millions = ground.size("2000", "20");
     let mut job = chase(ground)?;
     job.around = ["taskset", "-c", &processor, "sh", "-c", BESIDE, "sh"].map(Into::into).into();

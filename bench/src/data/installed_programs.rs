@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use runahead_harness::find_program;
 
 use crate::data::copy_tree::regular_files;
-use crate::data::datasets::{Dataset, Making, PYTHON};
 use crate::data::job::{Fresh, Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, PYTHON};
 use crate::data::share_programs::{put, put_libraries, python, told, tree, with_libraries, write};
 use crate::error::{Error, Failure};
 

@@ -1,7 +1,7 @@
 //! JPEG files as a loader of samples has them: workers take one each, decode it and scale it down.
 
-use crate::data::datasets::{Dataset, Making, PYTHON, python, run_python};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, PYTHON, python, run_python};
 use crate::error::Error;
 
 pub static IMAGES: Dataset = Dataset {

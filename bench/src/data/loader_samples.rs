@@ -4,8 +4,8 @@
 
 use std::fs;
 
-use crate::data::datasets::{Dataset, Making, PYTHON, Sequence, python};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, PYTHON, Sequence, python};
 use crate::error::Error;
 
 pub static SAMPLES: Dataset =

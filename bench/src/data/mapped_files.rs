@@ -6,10 +6,10 @@
 //! the next place. The kernel is not told that accesses are random (`MADV_RANDOM`).
 
 use crate::data::compile_program as compile;
-use crate::data::datasets::{
+use crate::data::job::{Gauge, Ground, Job};
+use crate::data::row_datasets::{
     Dataset, Making, NUMPY, PYTHON, Sequence, module, python, run_python, write_pieces,
 };
-use crate::data::job::{Gauge, Ground, Job};
 use crate::error::Error;
 
 pub static NUMBERS: Dataset = Dataset {

@@ -1,14 +1,14 @@
 //! Commands, the data that they work on, and how both are made.
 
+pub mod allowed_processors;
 pub mod compile_program;
 pub mod copy_tree;
-pub mod datasets;
 pub mod job;
 pub mod linux_source;
 pub mod other_user;
-pub mod processors;
 pub mod progress;
 pub mod redis_source;
+pub mod row_datasets;
 pub mod share_programs;
 pub mod shared_libraries;
 

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use runahead_harness::{remove, run_helper};
 
-use crate::data::datasets::{Dataset, Making, PYTHON, Sequence, run_python};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, PYTHON, Sequence, run_python};
 use crate::error::Error;
 
 pub static ARRAY: Dataset = Dataset {

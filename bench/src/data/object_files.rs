@@ -12,8 +12,8 @@ use std::process::Command;
 use runahead_harness::{helper_text, run_helper};
 
 use crate::data::copy_tree::regular_files;
-use crate::data::datasets::{Dataset, Making};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making};
 use crate::error::{Error, Failure};
 
 pub static OBJECTS: Dataset = Dataset {

@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use crate::data::compile_program as compile;
-use crate::data::datasets::{Dataset, Making, Sequence, write_pieces};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, Sequence, write_pieces};
 use crate::error::Error;
 
 pub static GRIDS: Dataset =

@@ -2,8 +2,8 @@
 //!
 //! Debian has no DuckDB: `scripts/setup` installs its module for Python.
 
-use crate::data::datasets::{Dataset, Making, PYTHON, module, python, run_python};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, PYTHON, module, python, run_python};
 use crate::error::Error;
 
 pub static TABLES: Dataset =

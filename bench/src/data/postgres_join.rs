@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use runahead_harness::run_helper;
 
-use crate::data::datasets::{Dataset, Making, script};
 use crate::data::job::{Ground, Job, set_environment};
 use crate::data::other_user::{UNPRIVILEGED, as_unprivileged, give};
+use crate::data::row_datasets::{Dataset, Making, script};
 use crate::error::{Error, Failure};
 
 pub static RELATIONS: Dataset = Dataset {

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use crate::data::datasets::{Dataset, Making, copy};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, copy};
 use crate::error::Error;
 
 const MODEL: &str = "/usr/share/pocketsphinx/model/en-us";

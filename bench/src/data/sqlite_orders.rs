@@ -4,8 +4,8 @@ use std::process::Command;
 
 use runahead_harness::run_helper;
 
-use crate::data::datasets::{Dataset, Making, script};
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::{Dataset, Making, script};
 use crate::error::Error;
 
 pub static ORDERS: Dataset =

@@ -10,22 +10,22 @@ use std::time::Duration;
 use runahead_harness::{note, read_json, require_program, say, subject, write_at_once, write_json};
 
 use crate::data::copy_tree::{self, Census};
-use crate::data::datasets::{Dataset, Store};
 use crate::data::linux_source::{self, Source};
+use crate::data::row_datasets::{Dataset, Store};
 use crate::error::Error;
-use crate::measure::outcome::digest;
 use crate::measure::row_measurement::Bench;
+use crate::measure::run_outcome::digest;
 use crate::measure::runahead_prefix::require_mechanisms;
-use crate::measure::running::Runner;
+use crate::measure::running_command::Runner;
 use crate::measure::slow_storage::{Filling, Scratch, Site};
 use crate::measure::warm_programs::version;
 use crate::options::Run;
-use crate::report::document::document;
-use crate::report::results::{Report, Settings, Tree};
+use crate::report::json_results::{Report, Settings, Tree};
+use crate::report::markdown_document::document;
 use crate::report::tables::{self, text};
-use crate::rows::catalog;
-use crate::rows::row::Row;
-use crate::rows::storages::{EVERYDAY, PLACES, Place};
+use crate::rows::row_definition::Row;
+use crate::rows::row_selection;
+use crate::rows::storage_kinds::{EVERYDAY, PLACES, Place};
 
 const QUICK_FILES: usize = 200;
 
@@ -37,7 +37,7 @@ struct Output {
 
 /// Measures the rows that `options` choose. False if a row failed.
 pub fn run(options: &Run) -> Result<bool, Error> {
-    let rows = catalog::select(&options.rows)?;
+    let rows = row_selection::select(&options.rows)?;
     let everyday = rows.iter().any(Row::is_everyday);
     if everyday && options.root.is_none() {
         return Err(Error::NoSystem);
@@ -79,7 +79,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         runahead,
     };
     let output = Output::of(options)?;
-    let order: Vec<_> = catalog::all().into_iter().map(|row| row.name).collect();
+    let order: Vec<_> = row_selection::all().into_iter().map(|row| row.name).collect();
     let mut report = start(&bench, tree, &output, &rows)?;
     let mut taken_down = Ok(());
     let store = Store::new(quick)?;
@@ -218,12 +218,12 @@ mod tests {
     use super::*;
     use crate::data::netcdf_slices::ARRAY;
     use crate::data::object_files::OBJECTS;
-    use crate::rows::storages::{DISK, SHARE, SPINDLES};
+    use crate::rows::storage_kinds::{DISK, SHARE, SPINDLES};
 
     #[test]
     fn a_storage_holds_the_tree_or_one_kind_of_data() {
         let names = ["slices", "link", "grep-r", "spindles-link", "share-grep-r"];
-        let rows = catalog::select(&names.map(str::to_owned)).unwrap();
+        let rows = row_selection::select(&names.map(str::to_owned)).unwrap();
         let expected = [
             (&DISK, None),
             (&SHARE, None),

@@ -11,10 +11,10 @@ use crate::data::copy_tree::{Links, copy_tree};
 use crate::data::job::{Fresh, Gauge, Job, Manner};
 use crate::error::{Error, Failure};
 use crate::measure::control_group::Group;
-use crate::measure::outcome::Outcome;
-use crate::measure::running::Runner;
+use crate::measure::run_outcome::Outcome;
+use crate::measure::running_command::Runner;
 use crate::measure::{redis_load, resident_memory};
-use crate::report::runs::Kind;
+use crate::report::run_report::Kind;
 
 /// Runs `job`, with `prefix` in front of it, to its end. A run that takes too long, or is
 /// interrupted, is killed.
@@ -68,8 +68,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::measure::outcome::difference;
-    use crate::measure::running::processor_of_children;
+    use crate::measure::run_outcome::difference;
+    use crate::measure::running_command::processor_of_children;
 
     fn shell(script: &str) -> Job {
         Job::new("sh", "dash", Path::new("/")).args(["-c", script])
@@ -269,7 +269,7 @@ mod tests {
         };
         let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
         for child in [false, true] {
-            let job = crate::rows::commands::sleeper(child, &ground).unwrap();
+            let job = crate::rows::tree_commands::sleeper(child, &ground).unwrap();
             let outcome = run(&runner, &job, Kind::Plain, &[]).unwrap();
             assert_eq!((outcome.exit.as_str(), outcome.stdout.bytes), ("exit 0", 2));
             // It has 8 MiB of its own; a shell has not.

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use runahead_harness::{last_line, require_program};
 
+use crate::data::allowed_processors;
 use crate::data::job::{Job, set_environment};
-use crate::data::processors;
 use crate::error::{Error, Failure};
-use crate::measure::outcome::{Outcome, digest};
-use crate::measure::running::Runner;
-use crate::report::runs::Kind;
-use crate::rows::commands::REDIS_SOCKET;
+use crate::measure::run_outcome::{Outcome, digest};
+use crate::measure::running_command::Runner;
+use crate::report::run_report::Kind;
+use crate::rows::tree_commands::REDIS_SOCKET;
 
 /// Time in which the server answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub fn serve(
     prefix: &[OsString],
     load: Load,
 ) -> Result<Outcome, Error> {
-    let (server_cpu, benchmark_cpu) = processors::two();
+    let (server_cpu, benchmark_cpu) = allowed_processors::two();
     let socket = job.cwd.join(REDIS_SOCKET);
     let mut running = runner.start(job, kind, &[pinned(server_cpu)?, prefix.to_vec()].concat())?;
     let mut connection = running.until(|| Connection::open(&socket))?;

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::data::job::{Gauge, Job};
 use crate::error::{Error, Failure};
-use crate::measure::outcome::Outcome;
-use crate::measure::running::Runner;
-use crate::report::runs::Kind;
+use crate::measure::run_outcome::Outcome;
+use crate::measure::running_command::Runner;
+use crate::report::run_report::Kind;
 
 /// Time in which other work ends after a program has gone to sleep.
 const SETTLE: Duration = Duration::from_millis(200);

@@ -18,19 +18,19 @@ use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Access, Accesses};
 use crate::measure::oracle::record_run::record;
 use crate::measure::oracle::replay_accesses::Replay;
-use crate::measure::outcome::{Outcome, difference, keep};
 use crate::measure::rubbish_hints::{faulty_runahead, is_planted, stopped};
+use crate::measure::run_outcome::{Outcome, difference, keep};
 use crate::measure::runahead_prefix::{option, switches, under_runahead};
-use crate::measure::running::Runner;
+use crate::measure::running_command::Runner;
 use crate::measure::slow_storage::Site;
 use crate::measure::user_files;
 use crate::measure::warm_programs::Programs;
 use crate::report::command_text::describe;
-use crate::report::results::{OracleReport, RowReport, Settings};
-use crate::report::runs::{Kind, RunReport};
-use crate::report::summary::{Judged, Summary, Verdict};
-use crate::rows::row::{Cache, Content, Row};
-use crate::rows::storages::Medium;
+use crate::report::json_results::{OracleReport, RowReport, Settings};
+use crate::report::row_summary::{Judged, Summary, Verdict};
+use crate::report::run_report::{Kind, RunReport};
+use crate::rows::row_definition::{Cache, Content, Row};
+use crate::rows::storage_kinds::Medium;
 
 /// Tries of a run that is disturbed each time.
 const TRIES: usize = 3;
@@ -501,7 +501,7 @@ fn median_pair(runs: &[RunReport]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::catalog::select;
+    use crate::rows::row_selection::select;
 
     #[test]
     fn a_title_names_the_storage_and_what_is_switched_off() {

@@ -16,16 +16,16 @@ use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage, d
 use tempfile::TempDir;
 
 use crate::data::copy_tree::{self, Census, Links};
-use crate::data::datasets::{self, let_through};
 use crate::data::job::set_environment;
 use crate::data::linux_source::{self, Source};
 use crate::data::progress::{self, Unit};
+use crate::data::row_datasets::{self, let_through};
 use crate::error::Error;
 use crate::measure::busy_processors::Spinners;
-use crate::rows::commands::{DATA, DATA_BYTES, GIT_DIR, REPO, TREE};
 use crate::rows::everyday_commands::{IMAGE, OURS};
-use crate::rows::row::{Content, Row};
-use crate::rows::storages::{Medium, Place};
+use crate::rows::row_definition::{Content, Row};
+use crate::rows::storage_kinds::{Medium, Place};
+use crate::rows::tree_commands::{DATA, DATA_BYTES, GIT_DIR, REPO, TREE};
 
 /// Bytes of the disk with the whole source, twice in its git repository. Unused bytes take no
 /// space.
@@ -276,7 +276,7 @@ fn fill(root: &Path, place: &Place, filling: Filling<'_>) -> Result<Census, Erro
     }
     if let Some((data, made)) = filling.rows.first().and_then(|row| row.data()).zip(filling.made) {
         let (to, clock) = (root.join(data.dir), progress::clock("copying what the rows work on"));
-        datasets::copy(made, &to)?;
+        row_datasets::copy(made, &to)?;
         clock.finish_and_clear();
         return copy_tree::census(&to, usize::MAX);
     }

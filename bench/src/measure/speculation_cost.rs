@@ -17,7 +17,7 @@ use runahead_harness::{note, require_program, run_helper, say, subject, write_at
 use crate::error::Error;
 use crate::options::Speculate;
 use crate::report::machine::Machine;
-use crate::report::summary::median;
+use crate::report::row_summary::median;
 
 /// Sources of the programs.
 const SOURCES: [(&str, &str); 3] = [

@@ -19,21 +19,21 @@ use runahead_harness::markdown::Table;
 use runahead_harness::{note, read_json, say, subject};
 use serde_json::Value;
 
-use crate::data::datasets::Store;
 use crate::data::job::{Ground, Job};
 use crate::data::linux_source;
 use crate::data::mapped_files::{NUMBERS, storing};
+use crate::data::row_datasets::Store;
 use crate::error::{Error, Failure};
 use crate::measure::job_run::run;
-use crate::measure::outcome::{Outcome, difference};
+use crate::measure::run_outcome::{Outcome, difference};
 use crate::measure::runahead_prefix::{switches, under_runahead};
-use crate::measure::running::Runner;
+use crate::measure::running_command::Runner;
 use crate::measure::slow_storage::{Filling, Scratch, Site};
 use crate::options::Syncs;
-use crate::report::runs::Kind;
-use crate::report::summary::median;
-use crate::rows::catalog;
-use crate::rows::storages::DISK;
+use crate::report::row_summary::median;
+use crate::report::run_report::Kind;
+use crate::rows::row_selection;
+use crate::rows::storage_kinds::DISK;
 
 /// Memory of the target, in MiB.
 const SIZES: [u64; 8] = [1, 4, 16, 64, 256, 1024, 4096, 8192];
@@ -72,7 +72,7 @@ pub fn syncs(options: &Syncs) -> Result<bool, Error> {
     let source = linux_source::at_hand(1)?;
     let store = Store::new(quick)?;
     let made = store.get(&NUMBERS, &source)?;
-    let rows = catalog::select(&["stores".to_owned()])?;
+    let rows = row_selection::select(&["stores".to_owned()])?;
     let rows: Vec<_> = rows.iter().collect();
     let filling =
         Filling { rows: &rows, source: &source, files: 0, made: Some(&made), system: None, quick };

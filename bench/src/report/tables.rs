@@ -2,10 +2,10 @@
 
 use runahead_harness::markdown::Table;
 
+use crate::report::json_results::{Report, RowReport, Section};
 use crate::report::machine::date;
-use crate::report::results::{Report, RowReport, Section};
-use crate::report::runs::Kind;
-use crate::report::summary::{Ratio, Verdict, bytes_ratio, median_of, processor_ratio};
+use crate::report::row_summary::{Ratio, Verdict, bytes_ratio, median_of, processor_ratio};
+use crate::report::run_report::Kind;
 use crate::rows::cost_limits::{Cost, Unit};
 
 /// Headings of a table.
@@ -212,10 +212,10 @@ pub fn text(report: &Report) -> String {
 pub mod tests {
     use super::*;
     use crate::data::copy_tree::Census;
-    use crate::report::results::{Settings, Tree};
-    use crate::report::runs::RunReport;
-    use crate::report::summary::{Judged, Summary};
-    use crate::rows::row::Cache;
+    use crate::report::json_results::{Settings, Tree};
+    use crate::report::row_summary::{Judged, Summary};
+    use crate::report::run_report::RunReport;
+    use crate::rows::row_definition::Cache;
 
     /// A row of these runs, judged by a target of 15.
     pub fn row(name: &str, runs: Vec<RunReport>, failure: Option<&str>) -> RowReport {

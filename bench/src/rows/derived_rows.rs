@@ -5,8 +5,8 @@
 //! than about 100 s.
 
 use crate::data::out_of_core::Kernel;
-use crate::rows::row::Row;
-use crate::rows::storages::{FAST, Place, SPINDLE, SPINDLES, SPINDLES_3};
+use crate::rows::row_definition::Row;
+use crate::rows::storage_kinds::{FAST, Place, SPINDLE, SPINDLES, SPINDLES_3};
 
 /// Least ratio where there is little to gain: at most 2 % may be lost.
 const NO_LOSS: f64 = 0.98;

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::data::job::{Ground, Inside, Job};
 use crate::error::Error;
-use crate::rows::row::{Content, Row};
-use crate::rows::storages::{EVERYDAY, Medium, Place};
+use crate::rows::row_definition::{Content, Row};
+use crate::rows::storage_kinds::{EVERYDAY, Medium, Place};
 
 /// Directory inside the system for runahead, its statistics and its records. [`Ground::out`] is
 /// mounted there.

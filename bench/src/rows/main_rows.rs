@@ -18,13 +18,13 @@ use crate::data::share_programs::{
 };
 use crate::data::speech_models::{SPEECH, recognize};
 use crate::data::sqlite_orders::{self, ORDERS};
-use crate::rows::commands::{
+use crate::rows::cost_limits::{Cost, Unit};
+use crate::rows::row_definition::{Content, Row};
+use crate::rows::storage_kinds::{APPS, DISK, LARGE, MEMORY, SHARE, SPINDLE};
+use crate::rows::tree_commands::{
     bash, build, dash, du, find_size, git_status, git_status_apart, grep_files, grep_r, ls_lr,
     pread, redis, sleeper, tar,
 };
-use crate::rows::cost_limits::{Cost, Unit};
-use crate::rows::row::{Content, Row};
-use crate::rows::storages::{APPS, DISK, LARGE, MEMORY, SHARE, SPINDLE};
 
 /// Slowdown with everything in memory, at most.
 const WARM: f64 = 1.15;

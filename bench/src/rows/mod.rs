@@ -1,10 +1,10 @@
 //! Rows: which command, on which storage, in which state, and how fast it has to be.
 
-pub mod catalog;
-pub mod commands;
 pub mod cost_limits;
 pub mod derived_rows;
 pub mod everyday_commands;
 pub mod main_rows;
-pub mod row;
-pub mod storages;
+pub mod row_definition;
+pub mod row_selection;
+pub mod storage_kinds;
+pub mod tree_commands;

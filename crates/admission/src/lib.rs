@@ -18,11 +18,11 @@
 //! | [`slow_devices`] | devices on which a process has waited lately |
 //! | [`mount_table`] | file systems in memory, local and remote |
 //! | [`rotational`] | rotational disks |
-//! | [`degradations`] | facilities that a session had to do without |
+//! | [`degradation_counts`] | facilities that a session had to do without |
 //! | [`ablation`] | mechanisms that can be switched off to be measured |
 
 pub mod ablation;
-pub mod degradations;
+pub mod degradation_counts;
 pub mod dispatcher;
 mod hint_progress;
 pub mod memory_budget;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::degradations::Reasons;
+use crate::degradation_counts::Reasons;
 use crate::slow_devices::Waits;
 use runahead_abi::Record;
 use runahead_prefetch::Prefetcher;

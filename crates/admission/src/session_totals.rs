@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::degradations::Reasons;
+use crate::degradation_counts::Reasons;
 
 use crate::memory_budget::Budget;
 use crate::refault::SessionRefaults;

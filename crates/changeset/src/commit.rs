@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::UPPER;
 use serde::{Deserialize, Serialize};
 
-use crate::changes::{ChangeKind, Changes, FileType};
 use crate::install::in_writable_directory;
 use crate::store::Try;
+use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::{Change, Error, Result, install, io_error};
 
 /// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.

@@ -9,7 +9,7 @@ use runahead_abi::overlay::UPPER;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
-use crate::changes::{ChangeKind, Changes, FileType};
+use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::{Change, Result, io_error};
 
 /// Size in bytes of the largest file whose lines are compared.

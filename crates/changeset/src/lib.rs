@@ -6,25 +6,25 @@
 //! | module | contents |
 //! |---|---|
 //! | [`store`] | where tries are kept and how they are found |
-//! | [`changes`] | the changes of a try, and conflicts with other processes |
+//! | [`try_changes`] | the changes of a try, and conflicts with other processes |
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
-//! | `origins` | what names led to before their first change |
+//! | `recorded_origins` | what names led to before their first change |
 //! | `install` | the move of one entry into place |
 //!
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
 
-pub mod changes;
 pub mod commit;
 pub mod diff;
 mod install;
-mod origins;
+mod recorded_origins;
 pub mod store;
+pub mod try_changes;
 
-pub use changes::{Change, ChangeKind, Changes, FileType};
 pub use commit::CommitOutcome;
 pub use store::{Meta, Store, Try};
+pub use try_changes::{Change, ChangeKind, Changes, FileType};
 
 use std::path::{Path, PathBuf};
 

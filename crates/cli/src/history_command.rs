@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runahead_history::store::digits;
-use runahead_history::{AccessKind, CommandKey, Run, Store, file};
+use runahead_history::{AccessKind, CommandKey, Run, Store, run_file};
 use serde_json::json;
 
 use crate::options::HistoryTask;
@@ -31,7 +31,7 @@ fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
         HistoryTask::List { json } => list(store, *json),
         HistoryTask::Show { record } => {
             let run = match Path::new(record) {
-                path if path.is_file() => file::load(path).map_err(|e| e.to_string())?,
+                path if path.is_file() => run_file::load(path).map_err(|e| e.to_string())?,
                 _ => load(store, &find(store, &record.to_string_lossy())?)?,
             };
             print(&render(&run))

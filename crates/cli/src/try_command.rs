@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
-use runahead_changeset::changes::Changes;
 use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
+use runahead_changeset::try_changes::Changes;
 use runahead_changeset::{Change, ChangeKind, Store, Try, diff, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`disclosure`] | which parts of which files it will read |
 //! | [`prediction`] | which answer it expects, and whether that was right |
-//! | `call` | the system call behind both |
+//! | `fadvise_call` | the system call behind both |
 //!
 //! Each function makes one system call that the kernel always refuses, and that the agent of
 //! `runahead run` answers. On systems other than Linux on x86-64 it makes none.
@@ -15,8 +15,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-mod call;
 pub mod disclosure;
+mod fadvise_call;
 pub mod prediction;
 
 /// Panic handler that the compiler requires of a library without `std`. No function of this crate

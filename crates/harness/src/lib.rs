@@ -7,10 +7,10 @@
 //! | `error` | errors that both have in common |
 //! | `exit_status` | exit statuses, for people |
 //! | `files` | cache, reports, scratch space, the program under test |
-//! | `helpers` | helper programs: found, run, described when they fail |
+//! | `helper_programs` | helper programs: found, run, described when they fail |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP, as an error that takes the ordinary way out |
 //! | [`markdown`] | tables and lines of documents |
-//! | `output` | lines for people: [`say!`] and [`note!`] |
+//! | `output_lines` | lines for people: [`say!`] and [`note!`] |
 //! | `program` | files that are about to be executed |
 //! | `seed` | the seed of what is random in tests |
 //! | `system_error` | failed system calls |
@@ -20,10 +20,10 @@
 mod error;
 mod exit_status;
 mod files;
-mod helpers;
+mod helper_programs;
 pub mod interrupt;
 pub mod markdown;
-mod output;
+mod output_lines;
 mod program;
 mod seed;
 mod system_error;
@@ -33,7 +33,9 @@ pub use exit_status::describe;
 pub use files::{
     cache_dir, fill_at_once, read_json, remove, require_space, subject, write_at_once, write_json,
 };
-pub use helpers::{find_program, helper_text, last_line, quoted, require_program, run_helper};
+pub use helper_programs::{
+    find_program, helper_text, last_line, quoted, require_program, run_helper,
+};
 pub use interrupt::Interrupted;
 pub use program::write_program;
 pub use seed::seed;

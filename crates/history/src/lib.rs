@@ -6,7 +6,7 @@
 //! | [`recorder`] | collects the accesses of a run, each once |
 //! | [`follower`] | follows a later run through a recorded one |
 //! | [`format`] | the bytes of the file |
-//! | [`file`] | reads and writes it |
+//! | [`run_file`] | reads and writes it |
 //! | [`merge`] | merges a later run into the record of earlier ones |
 //! | [`session`] | records the current run, and replays an earlier one |
 //! | [`store`] | the files that are kept automatically, for each command and for each program |
@@ -15,17 +15,17 @@
 //! bytes a file holds, decoding it gives an error or a bounded list of these, with absolute paths.
 #![forbid(unsafe_code)]
 
-pub mod file;
 pub mod follower;
 pub mod format;
 pub mod merge;
 pub mod recorder;
+pub mod run_file;
 pub mod session;
 pub mod store;
 
-pub use file::HistoryError;
 pub use follower::{Follower, Match};
 pub use recorder::{PathState, Recorder};
+pub use run_file::HistoryError;
 pub use store::{Keys, Store};
 
 use runahead_abi::HintKind;

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::geteuid;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::file::{self, HistoryError, TEMPORARY};
+use crate::run_file::{self, HistoryError, TEMPORARY};
 use crate::{Attributes, CommandKey, Run, format};
 
 /// Bytes that one command's run may have.
@@ -173,7 +173,7 @@ impl Store {
             return Ok(None);
         }
         self.check()?;
-        match file::load(&path) {
+        match run_file::load(&path) {
             Ok(run) => Ok((run.command == *key).then_some(run)),
             Err(HistoryError::System { error, .. })
                 if error.kind() == std::io::ErrorKind::NotFound =>
@@ -225,7 +225,7 @@ impl Store {
             list.extend_from_slice(path);
             list.push(0);
         });
-        file::save(&self.dir.join(EXCLUDED), &list)
+        run_file::save(&self.dir.join(EXCLUDED), &list)
     }
 
     /// Path of the file behind [`Self::sole`], which need not exist.
@@ -257,7 +257,7 @@ impl Store {
         self.prepare()?;
         let newest = &all[all.len().saturating_sub(SOLE_MAX)..];
         let lines: String = newest.iter().map(|number| format!("{number:x}\n")).collect();
-        file::save(&self.sole_file(), lines.as_bytes())
+        run_file::save(&self.sole_file(), lines.as_bytes())
     }
 
     /// Records in the store, the one used last first.
@@ -291,7 +291,7 @@ impl Store {
     pub fn save(&self, run: &Run) -> Result<(), HistoryError> {
         self.prepare()?;
         let most = COMMAND_MAX.min(self.total_max as usize);
-        file::save(&self.file(&run.command), &format::encode_within(run, most))?;
+        run_file::save(&self.file(&run.command), &format::encode_within(run, most))?;
         self.prune();
         Ok(())
     }

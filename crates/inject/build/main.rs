@@ -1,7 +1,7 @@
 //! Builds the agent's image: a free-standing, position-independent program without a C library,
 //! which cannot be a normal dependency because it needs its own code-generation flags.
 
-mod flat;
+mod flat_image;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -70,18 +70,18 @@ fn main() {
     let built: &Path = &target_dir.join("x86_64-unknown-linux-gnu/release/runahead-agent-image");
     let elf = std::fs::read(built).expect("the image was built");
     std::fs::write(out.join("agent.elf"), &elf).expect("OUT_DIR is ours");
-    let image = flat::Image::parse(&elf).expect("what was built is an ELF file");
+    let image = flat_image::Image::parse(&elf).expect("what was built is an ELF file");
     write(&out, &image).expect("OUT_DIR is ours");
 }
 
 /// Writes the files that `src/image.rs` includes.
-fn write(out: &Path, image: &flat::Image) -> std::io::Result<()> {
+fn write(out: &Path, image: &flat_image::Image) -> std::io::Result<()> {
     let pair =
         |&(at, addend): &(u64, i64)| [(at as u32).to_le_bytes(), (addend as u32).to_le_bytes()];
     let relocations: Vec<u8> = image.relocations.iter().flat_map(pair).flatten().collect();
     std::fs::write(out.join("agent.image"), &image.bytes)?;
     std::fs::write(out.join("agent.relocations"), relocations)?;
-    let flat::Image { len, entry, text, .. } = image;
+    let flat_image::Image { len, entry, text, .. } = image;
     let constants = format!(
         "const LEN: u64 = {len};\nconst ENTRY: u64 = {entry};\nconst TEXT: (u64, u64) = {text:?};\n"
     );

@@ -21,7 +21,7 @@ use runahead_abi::hint_record::{
 };
 use runahead_estimators::Identity;
 
-use crate::effects::Effects;
+use crate::deferred_effects::Effects;
 use crate::hint_order::{ClientId, EntryId, Tag};
 use crate::task_queue::TaskQueue;
 

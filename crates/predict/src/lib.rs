@@ -13,13 +13,13 @@
 //! | `cost_benefit` | if the shadows of a process are worth their cost |
 //! | `read_sizes` | bounds on how much of a file is read |
 //! | `task_queue` | the queue that tasks wait in, as a trait |
-//! | `effects` | outcomes to report, collected |
+//! | `deferred_effects` | outcomes to report, collected |
 //! | `result_sink` | the receiver of outcomes, as a trait |
 #![forbid(unsafe_code)]
 
 pub mod cost_benefit;
+mod deferred_effects;
 mod directory_expansion;
-mod effects;
 mod file_guesses;
 mod guess_budget;
 mod hint_order;
@@ -30,8 +30,8 @@ mod task_queue;
 #[cfg(test)]
 mod test_support;
 
+pub use deferred_effects::{Effects, Submitted, Trouble};
 pub use directory_expansion::{Batch, Batches, ExpansionRequest, Name, PENDING_MAX, has_room};
-pub use effects::{Effects, Submitted, Trouble};
 pub use file_guesses::{
     ENTRIES_MAX, GuessKind, GuessTask, Guesses, KIND_NAMES, KINDS, NAMED_IN_MAX, Outcome,
     SCAN_BYTES, Sent, Tally, tokens,

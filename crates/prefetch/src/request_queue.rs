@@ -21,11 +21,11 @@
 mod cancellation;
 mod client_lifecycle;
 mod client_requests;
+mod hint_submission;
 mod job_selection;
 mod lookup_turns;
 mod path_entry;
 mod queue_state;
-mod submission;
 #[cfg(test)]
 mod tests;
 mod worker_job;

@@ -20,7 +20,7 @@ mod guess_work;
 mod notifications;
 mod pool;
 mod program_work;
-mod worker;
+mod worker_thread;
 
 pub(crate) use notifications::Core;
 pub(crate) use pool::Pool;

@@ -13,7 +13,7 @@
 //! that only one process wins. An id names one such life of a slot; a late process finds it gone. A
 //! slot is not free while a process depends on it.
 
-mod dependents;
+mod dependent_threads;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 

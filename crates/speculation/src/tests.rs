@@ -7,10 +7,10 @@ use std::vec::Vec;
 
 use crate::{Host, Owner, Session};
 
-mod dependents;
+mod dependent_threads;
 mod files;
+mod pipe_tails;
 mod sim;
-mod tails;
 mod threads;
 
 /// Fresh shared memory.

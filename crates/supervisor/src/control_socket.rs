@@ -23,7 +23,7 @@ use runahead_abi::control_protocol::{
     STRICTLY, YES,
 };
 use runahead_abi::overlay::DIRECTORY_MAX;
-use runahead_admission::degradations::{Reasons, UNDER_OTHER_RULES};
+use runahead_admission::degradation_counts::{Reasons, UNDER_OTHER_RULES};
 use runahead_admission::process::shared_memory::Speculations;
 use runahead_estimators::follow_filter::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};

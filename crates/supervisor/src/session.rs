@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use runahead_abi::agent_config::tell;
 use runahead_abi::overlay::Overlay;
-use runahead_admission::degradations::Reasons;
+use runahead_admission::degradation_counts::Reasons;
 use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};

@@ -9,7 +9,7 @@ use nix::libc;
 use runahead_abi::agent_config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::overlay::Overlay;
 use runahead_abi::{ABI_VERSION, AgentConfig};
-use runahead_admission::degradations::Reasons;
+use runahead_admission::degradation_counts::Reasons;
 use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
 use runahead_admission::session_admission::Listener;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_abi::Control;
-use runahead_admission::degradations::UNDER_OTHER_RULES;
+use runahead_admission::degradation_counts::UNDER_OTHER_RULES;
 use runahead_admission::session_totals::Ledger;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use runahead_speculation::Counts;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::loopdev::{self, LoopDevice};
+use crate::loop_device::{self, LoopDevice};
 use crate::model::{Jitter, Service};
 use crate::server::{Config, Export, IMAGE_NAME};
 use crate::storage::Start;
@@ -172,7 +172,7 @@ fn make_and_mount(storage: &mut Storage, options: &DiskOptions) -> Result<(), Er
         device.mark_rotational();
     }
     device.set_read_ahead();
-    let node = loopdev::node(device.number);
+    let node = loop_device::node(device.number);
     make_filesystem(&node)?;
     mounts::mount_ext4(&node, storage.dir())?;
     // An empty disk is empty; fsck makes the directory again if it ever needs it.

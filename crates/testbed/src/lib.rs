@@ -35,31 +35,31 @@
 
 #![deny(unsafe_code)]
 
-mod cold;
 mod disk;
+mod drop_caches;
 mod error;
-mod launch;
 #[allow(unsafe_code)]
-mod loopdev;
+mod loop_device;
 pub mod model;
 mod mounts;
-mod owned;
+mod owned_storage;
 mod path_bytes;
 mod probe;
 mod process;
 mod server;
+mod server_start;
 mod share;
-mod state;
 mod stats;
 mod storage;
 mod storage_kind;
+mod storage_records;
 mod swap;
-pub mod units;
+pub mod unit_parsing;
 
-pub use cold::{drop_caches, undisturbed};
 pub use disk::{Disk, DiskOptions};
+pub use drop_caches::{drop_caches, undisturbed};
 pub use error::{Error, InvalidOption, Missing, Step};
-pub use owned::Owned;
+pub use owned_storage::Owned;
 pub use share::{Share, ShareOptions};
 pub use stats::Stats;
 pub use storage::Storage;

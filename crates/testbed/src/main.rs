@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use runahead_testbed::model::{Jitter, Service};
-use runahead_testbed::units::{parse_duration, parse_percent, parse_size};
+use runahead_testbed::unit_parsing::{parse_duration, parse_percent, parse_size};
 use runahead_testbed::{Disk, DiskOptions, Error, Kind, Share, ShareOptions, Storage, drop_caches};
 
 /// Storage with a chosen latency, parallelism and stripe.

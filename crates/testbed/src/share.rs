@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::disk::{check_jitter, check_service};
 use crate::model::{Jitter, Service};
 use crate::server::{Config, Export};
-use crate::state::canonical;
 use crate::storage::Start;
+use crate::storage_records::canonical;
 use crate::{Error, Kind, Missing, Owned, Step, Storage, probe};
 
 /// The kernel's `max_background` is a 16-bit number.

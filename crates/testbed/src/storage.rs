@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-use crate::launch::Starting;
 use crate::process::ProcessId;
 use crate::server::control::{Answer, Ask, ask};
 use crate::server::{Config, Export};
-use crate::state::{Record, StateDir, canonical};
-use crate::{Error, Kind, Missing, Stats, Step, loopdev, mounts};
+use crate::server_start::Starting;
+use crate::storage_records::{Record, StateDir, canonical};
+use crate::{Error, Kind, Missing, Stats, Step, loop_device, mounts};
 
 /// Time that an orphaned server has to notice that its mount is gone before it is killed.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
@@ -108,7 +108,7 @@ impl Storage {
     /// [`Missing::DropCaches`] for a disk without root; [`Error::ServerGone`] if the server was
     /// killed.
     pub fn make_cold(&self) -> Result<(), Error> {
-        if crate::cold::can_drop() {
+        if crate::drop_caches::can_drop() {
             crate::drop_caches()?;
         } else if self.kind == Kind::Disk {
             return Err(Missing::DropCaches.into());
@@ -212,7 +212,7 @@ impl Storage {
         let Some(number) = self.record.loop_number else {
             return Ok(());
         };
-        let device = loopdev::node(number);
+        let device = loop_device::node(number);
         let mounted = mounts::mounted_at(&self.dir)?;
         if mounted.last().is_some_and(|m| mounts::is_source(m, &device)) {
             // What is dirty is written now; at the disk's speed that could take minutes. A dead
@@ -226,7 +226,7 @@ impl Storage {
                 return Err(e);
             }
         }
-        match loopdev::detach(number, &self.state.fuse_dir()) {
+        match loop_device::detach(number, &self.state.fuse_dir()) {
             // Still in use by what was mounted lazily; it goes with its last user.
             Err(_) if lazy => Ok(()),
             other => other.map_err(Error::system(Step::DetachLoop, device)),

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use runahead_history::{Access, AccessKind, Attributes, RecordedPath, file, format};
+use runahead_history::{Access, AccessKind, Attributes, RecordedPath, format, run_file};
 use runahead_tests::{apart, available, fixture, root};
 
 use super::*;
@@ -112,7 +112,7 @@ fn special_files_in_a_record_are_not_opened() {
         }
     }
     let path = record_path("named");
-    file::save(&path, &format::encode(&run)).expect("written");
+    run_file::save(&path, &format::encode(&run)).expect("written");
 
     let run = fixture.run(&["sh", "-c", "sleep 0.3; cat many/* | cksum"]);
     let expected = plain(&fixture, &run);

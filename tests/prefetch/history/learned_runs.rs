@@ -20,7 +20,7 @@ fn learning(run: &Run, state: &Path) -> Run {
 /// line.
 fn files(state: &Path) -> Vec<PathBuf> {
     let is_command = |path: &PathBuf| {
-        let run = runahead_history::file::load(path);
+        let run = runahead_history::run_file::load(path);
         run.map_or(true, |run| run.origin.line.len() > 1)
     };
     all_files(state).into_iter().filter(is_command).collect()
@@ -68,7 +68,7 @@ fn a_different_run_replaces_the_history() {
         let (outcome, stats) = ahead(&fixture, &run, &["--learn"]);
         assert_eq!(outcome, expected);
         let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
-        let record = runahead_history::file::load(file).expect("a record");
+        let record = runahead_history::run_file::load(file).expect("a record");
         let dir = fixture.dir().join("src").join(dirs);
         let dir = dir.as_os_str().as_encoded_bytes().to_vec();
         assert!(record.paths.iter().any(|place| place.path.starts_with(&dir)), "of {dirs}");
@@ -99,7 +99,7 @@ fn concurrent_runs_leave_one_whole_record() {
             assert_eq!(outcome.join().expect("it does not panic"), expected);
         }
         let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
-        let record = runahead_history::file::load(file).expect("a whole record");
+        let record = runahead_history::run_file::load(file).expect("a whole record");
         assert!(record.accesses.len() > 64);
     }
     let (_, stats) = ahead(&fixture, &run, &["--learn"]);
@@ -237,7 +237,7 @@ fn excluded_disabled_and_forgotten_history_is_not_used() {
     let (_, stats) = ahead(&fixture, &run, &[LEARNING]);
     assert!(count(&stats, &["history", "recorded", "accesses"]) > 0);
     for file in all_files(&state) {
-        let record = runahead_history::file::load(&file).expect("a record");
+        let record = runahead_history::run_file::load(&file).expect("a record");
         let below = |path: &[u8]| path.starts_with(many.as_os_str().as_encoded_bytes());
         assert!(!record.paths.iter().any(|place| below(&place.path)));
         let d0 = fixture.dir().join("src/d0").into_os_string().into_encoded_bytes();
@@ -320,7 +320,7 @@ fn used_pages_of_a_mapping_are_recorded() {
             assert_eq!(outcome, expected);
         }
         let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
-        let record = runahead_history::file::load(file).expect("a record");
+        let record = runahead_history::run_file::load(file).expect("a record");
         let used = |at: u64| {
             record.accesses.iter().any(|access| {
                 let is_there = |(offset, length)| (offset..offset + length).contains(&at);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use runahead_history::{AccessKind, file};
+use runahead_history::{AccessKind, run_file};
 use runahead_tests::{available, fixture};
 
 use super::*;
@@ -14,7 +14,7 @@ fn a_record_contains_exactly_the_accesses() {
     let run = fixture.run(&["sh", "-c", "cat data many/0*; ls odd >/dev/null; readlink odd/link"]);
     let (outcome, stats) = with_file(&fixture, &run, "--record", &path);
     assert_quiet(&outcome);
-    let record = file::load(&path).expect("a record");
+    let record = run_file::load(&path).expect("a record");
     assert_eq!(count(&stats, &["history", "recorded", "accesses"]), record.accesses.len() as u64);
     let mut read: HashMap<&[u8], u64> = HashMap::new();
     for access in &record.accesses {
@@ -50,7 +50,7 @@ fn single_pages_are_recorded() {
     let path = record_path("pages");
     let (outcome, _) = with_file(&fixture, &chain(&fixture), "--record", &path);
     assert_quiet(&outcome);
-    let record = file::load(&path).expect("a record");
+    let record = run_file::load(&path).expect("a record");
     let name = fixture.dir().join("chain");
     let of_file = |p: &[u8]| p == name.as_os_str().as_encoded_bytes();
     let ranges = record.accesses.iter().filter(|a| of_file(&record.path_of(a).path));

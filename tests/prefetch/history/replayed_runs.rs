@@ -71,7 +71,7 @@ fn changed_and_removed_files_are_replayed_safely() {
                   find $W/copy -name '*.c' | wc -l; cat $W/copy/d0/* | cksum; rm $W/all; echo done";
     let run = fixture.run(&["sh", "-c", script]);
     three_times(&fixture, "written", &run);
-    let record = runahead_history::file::load(&record_path("written")).expect("a record");
+    let record = runahead_history::run_file::load(&record_path("written")).expect("a record");
     let work = fixture.work().as_os_str().as_encoded_bytes();
     let written = record
         .accesses
@@ -110,7 +110,7 @@ fn all_of_the_crowd_is_recorded(fixture: &Fixture, run: &Run, long: &str) {
     let recorded = run.ahead(&[&option[0], &option[1]]).run();
     assert_quiet(&recorded);
     assert_eq!(recorded.stdout, run.run().stdout);
-    let record = runahead_history::file::load(&path).expect("a record");
+    let record = runahead_history::run_file::load(&path).expect("a record");
     let crowd = fixture.dir().join("crowd");
     for n in 0..3000 {
         let file = crowd.join(format!("{long}{n}"));

@@ -8,7 +8,7 @@
 #ifndef __GLIBC__
 #define strerrorname_np strerror
 #endif
-#include "../common.h"
+#include "../program_helpers.h"
 #include <sched.h>
 
 struct twin {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::cases::Status;
+use crate::results::test_cases::Status;
 use crate::unit_run::Half;
 use crate::written_files::Written;
 
@@ -80,7 +80,7 @@ fn outcome(half: &Half, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::cases::Status::*;
+    use crate::results::test_cases::Status::*;
     use crate::unit_run::{Ahead, End};
 
     fn half(end: End, cases: &[(&str, Status)]) -> Half {

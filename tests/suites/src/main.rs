@@ -11,13 +11,13 @@
 //! Time decides nothing here but the end of a unit that hangs.
 
 mod case_differences;
-mod documents;
 mod error;
+mod machine_requirements;
 mod mount_namespace;
 mod options;
 mod planted_predictions;
-mod preconditions;
 mod pristine_tree;
+mod report_tables;
 mod results;
 mod results_file;
 mod slow_disk;
@@ -84,7 +84,7 @@ fn perform(task: Task) -> Result<bool, Error> {
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
             let report =
                 read_json(&file)?.ok_or_else(|| Error::system("read", &file)(missing()))?;
-            say!("{}", documents::document(&report).trim_end());
+            say!("{}", report_tables::document(&report).trim_end());
             Ok(true)
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use runahead_testbed::units::parse_duration;
+use runahead_testbed::unit_parsing::parse_duration;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,7 +13,7 @@ use runahead_harness::{cache_dir, describe, interrupt, note, remove};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::suites::suite::Suite;
+use crate::suites::suite_definition::Suite;
 use crate::unit_namespaces::AT_MNT;
 
 const COMMON: &str = include_str!("../prepare/common.sh");

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use runahead_harness::{interrupt, note, quoted, read_json, say, write_at_once, write_json};
 
-use crate::documents::{differences, document, planted, summary};
 use crate::error::Error;
+use crate::machine_requirements::{require, scratch};
 use crate::mount_namespace;
 use crate::options::Run;
-use crate::preconditions::{require, scratch};
+use crate::report_tables::{differences, document, planted, summary};
 use crate::results_file::{Outcome, Report};
 use crate::slow_disk::SlowDisk;
 use crate::subject_copy::Copy;

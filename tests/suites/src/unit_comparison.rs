@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::case_differences::compare;
 use crate::error::Error;
-use crate::results::cases::Status;
+use crate::results::test_cases::Status;
 use crate::results_file::Outcome;
 use crate::slow_disk::SlowDisk;
 use crate::suite_cache::Ready;

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use crate::suites::suite::{Command, WORK};
+use crate::suites::suite_definition::{Command, WORK};
 
 /// Shows `$0` at `/mnt` and unmounts all slow disks in this namespace, which began with a copy of
 /// every mount: as long as a copy is left, that disk cannot be unmounted and made cold.

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::planted_predictions::Predictions;
-use crate::results::cases::Cases;
+use crate::results::test_cases::Cases;
 use crate::slow_disk::SlowDisk;
-use crate::suites::suite::{self, WORK};
+use crate::suites::suite_definition::{self, WORK};
 use crate::unit_namespaces as inside;
 use crate::written_files::Written;
 
@@ -80,7 +80,7 @@ pub struct How {
 /// are then in `out`, a directory that is created.
 pub fn run(
     disk: &SlowDisk,
-    command: &suite::Command,
+    command: &suite_definition::Command,
     front: &[String],
     how: How,
     out: &Path,

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use runahead_harness::{note, quoted};
 
 use crate::error::Error;
+use crate::machine_requirements::{require, scratch};
 use crate::options::Shell;
-use crate::preconditions::{require, scratch};
 use crate::slow_disk::SlowDisk;
 use crate::subject_copy::Copy;
 use crate::suites::all_suites::named;
-use crate::suites::suite;
+use crate::suites::suite_definition;
 use crate::unit_run::front;
 use crate::{mount_namespace, suite_cache, unit_namespaces};
 
@@ -39,7 +39,7 @@ pub fn shell(options: &Shell) -> Result<bool, Error> {
         ("PS1", format!("{} $ ", suite.name)),
     ]);
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let command = suite::Command { argv, env, ..unit };
+    let command = suite_definition::Command { argv, env, ..unit };
     // A terminal's shell has to stay in the session of its terminal.
     let argv = unit_namespaces::argv(disk.dir(), &command, &[]);
     let argv: Vec<_> = argv.into_iter().skip_while(|word| word != "unshare").collect();

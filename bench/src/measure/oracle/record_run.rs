@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Accesses, Collector};
 use crate::measure::oracle::strace_lines::Parser;
-use crate::measure::outcome::Outcome;
-use crate::measure::running::Runner;
+use crate::measure::run_outcome::Outcome;
+use crate::measure::running_command::Runner;
 use crate::measure::user_files;
-use crate::report::runs::Kind;
+use crate::report::run_report::Kind;
 
 /// System calls that are recorded. Not every architecture has those with `?`.
 const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx,?access,\

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
 
 use super::*;
-use crate::origins::{current_metadata, origin};
+use crate::recorded_origins::{current_metadata, origin};
 use crate::store::Store;
 
 /// A lower tree, and a try as an agent leaves it.

@@ -37,14 +37,14 @@ pub mod protocol;
 
 use core::ffi::CStr;
 
-use crate::call;
+use crate::fadvise_call;
 use protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
 
 /// Discloses; true if that was taken.
 fn make(what: u64, args: [u64; 3]) -> bool {
     // SAFETY: the agent reads no memory but that of a path, and has the kernel copy it.
     #[allow(unsafe_code)]
-    let result = unsafe { call::make(MAGIC, what, args) };
+    let result = unsafe { fadvise_call::make(MAGIC, what, args) };
     result == 0
 }
 

@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, EVENTS, FAIL, MAGIC, OPEN, SET_POLICY};
-use crate::call;
+use crate::fadvise_call;
 
 fn status(result: i64) -> c_int {
     result.clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int
@@ -15,7 +15,7 @@ fn status(result: i64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
     // SAFETY: a bad address is an error.
-    status(unsafe { call::make(MAGIC, BEGIN, [id as u64, settler as u32 as u64, 0]) })
+    status(unsafe { fadvise_call::make(MAGIC, BEGIN, [id as u64, settler as u32 as u64, 0]) })
 }
 
 /// C function for [`super::commit`].
@@ -23,7 +23,7 @@ pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(MAGIC, COMMIT, [id, 0, 0]) })
+    status(unsafe { fadvise_call::make(MAGIC, COMMIT, [id, 0, 0]) })
 }
 
 /// C function for [`super::fail`].
@@ -31,7 +31,7 @@ pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usize) -> c_int {
     // SAFETY: a bad address is an error.
-    status(unsafe { call::make(MAGIC, FAIL, [id, answer as u64, length as u64]) })
+    status(unsafe { fadvise_call::make(MAGIC, FAIL, [id, answer as u64, length as u64]) })
 }
 
 /// C function for [`super::answer`].
@@ -39,7 +39,7 @@ pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usi
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) -> c_int {
     // SAFETY: the caller has that much room there.
-    status(unsafe { call::make(MAGIC, ANSWER, [id, to as u64, length as u64]) })
+    status(unsafe { fadvise_call::make(MAGIC, ANSWER, [id, to as u64, length as u64]) })
 }
 
 /// C function for [`super::set_policy`].
@@ -47,7 +47,9 @@ pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) 
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(MAGIC, SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0]) })
+    status(unsafe {
+        fadvise_call::make(MAGIC, SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0])
+    })
 }
 
 /// C function for [`super::open`].
@@ -55,7 +57,7 @@ pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_open(ids: *mut u64, count: usize) -> c_int {
     // SAFETY: the caller has room there for as many.
-    status(unsafe { call::make(MAGIC, OPEN, [ids as u64, count as u64, 0]) })
+    status(unsafe { fadvise_call::make(MAGIC, OPEN, [ids as u64, count as u64, 0]) })
 }
 
 /// `struct runahead_spec_event`.
@@ -70,7 +72,7 @@ pub struct Event {
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count: usize) -> c_int {
     // SAFETY: the caller has room there for as many.
-    status(unsafe { call::make(MAGIC, EVENTS, [position as u64, to as u64, count as u64]) })
+    status(unsafe { fadvise_call::make(MAGIC, EVENTS, [position as u64, to as u64, count as u64]) })
 }
 
 /// C function for [`super::barrier`].
@@ -78,5 +80,5 @@ pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count
 #[unsafe(no_mangle)]
 pub extern "C" fn runahead_spec_barrier() -> c_int {
     // SAFETY: no memory is concerned.
-    status(unsafe { call::make(MAGIC, BARRIER, [0; 3]) })
+    status(unsafe { fadvise_call::make(MAGIC, BARRIER, [0; 3]) })
 }

@@ -41,7 +41,7 @@ pub mod protocol;
 
 pub use protocol::{Event, NOW, Policy};
 
-use crate::call;
+use crate::fadvise_call;
 use protocol::MAGIC;
 
 /// Most bytes of an answer.
@@ -87,8 +87,9 @@ pub fn begin(settler: u32) -> Begun {
     let mut id = 0u64;
     // SAFETY: writes a number to `id`.
     #[allow(unsafe_code)]
-    let result =
-        unsafe { call::make(MAGIC, protocol::BEGIN, [&raw mut id as u64, settler.into(), 0]) };
+    let result = unsafe {
+        fadvise_call::make(MAGIC, protocol::BEGIN, [&raw mut id as u64, settler.into(), 0])
+    };
     // The kernel or the agent wrote the number, which the compiler does not see.
     let id = Id(core::hint::black_box(id));
     match checked(result) {
@@ -103,7 +104,7 @@ pub fn begin(settler: u32) -> Begun {
 pub fn commit(id: Id) -> Result<(), Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(MAGIC, protocol::COMMIT, [id.0, 0, 0]) }).map(drop)
+    checked(unsafe { fadvise_call::make(MAGIC, protocol::COMMIT, [id.0, 0, 0]) }).map(drop)
 }
 
 /// The prediction was wrong; `answer`, of which [`ANSWER_MAX`] bytes count, is what is right.
@@ -112,7 +113,7 @@ pub fn fail(id: Id, answer: &[u8]) -> Result<(), Errno> {
     let args = [id.0, answer.as_ptr() as u64, answer.len() as u64];
     // SAFETY: reads those bytes.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(MAGIC, protocol::FAIL, args) }).map(drop)
+    checked(unsafe { fadvise_call::make(MAGIC, protocol::FAIL, args) }).map(drop)
 }
 
 /// Copies the right answer of a speculation that has just [failed](Begun::Failed), as far as `to`
@@ -122,7 +123,8 @@ pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
     let args = [id.0, to.as_mut_ptr() as u64, to.len() as u64];
     // SAFETY: writes no more than that.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(MAGIC, protocol::ANSWER, args) }).map(|bytes| bytes as usize)
+    checked(unsafe { fadvise_call::make(MAGIC, protocol::ANSWER, args) })
+        .map(|bytes| bytes as usize)
 }
 
 /// Sets the policy for output of a speculative process to descriptor `fd`, until that is closed.
@@ -130,8 +132,9 @@ pub fn answer(id: Id, to: &mut [u8]) -> Result<usize, Errno> {
 pub fn set_policy(fd: i32, policy: Policy) -> Result<Policy, Errno> {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    let before =
-        unsafe { call::make(MAGIC, protocol::SET_POLICY, [fd as u32 as u64, policy as u64, 0]) };
+    let before = unsafe {
+        fadvise_call::make(MAGIC, protocol::SET_POLICY, [fd as u32 as u64, policy as u64, 0])
+    };
     checked(before).map(|before| Policy::of_number(before).unwrap_or_default())
 }
 
@@ -141,7 +144,8 @@ pub fn open(to: &mut [Id]) -> usize {
     let args = [to.as_mut_ptr() as u64, to.len() as u64, 0];
     // SAFETY: writes no more than that many numbers.
     #[allow(unsafe_code)]
-    checked(unsafe { call::make(MAGIC, protocol::OPEN, args) }).map_or(0, |count| count as usize)
+    checked(unsafe { fadvise_call::make(MAGIC, protocol::OPEN, args) })
+        .map_or(0, |count| count as usize)
 }
 
 /// Copies the session's events from `position` on, or from now on ([`NOW`]), as far as there is
@@ -154,7 +158,7 @@ pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno
         let args = [&raw mut *position as u64, one.as_mut_ptr() as u64, 1];
         // SAFETY: moves the position, and writes two numbers.
         #[allow(unsafe_code)]
-        let told = checked(unsafe { call::make(MAGIC, protocol::EVENTS, args) })?;
+        let told = checked(unsafe { fadvise_call::make(MAGIC, protocol::EVENTS, args) })?;
         let [id, what] = core::hint::black_box(one);
         if told == 0 {
             break;
@@ -172,7 +176,7 @@ pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno
 pub fn barrier() {
     // SAFETY: no memory is concerned.
     #[allow(unsafe_code)]
-    let _ = unsafe { call::make(MAGIC, protocol::BARRIER, [0; 3]) };
+    let _ = unsafe { fadvise_call::make(MAGIC, protocol::BARRIER, [0; 3]) };
 }
 
 #[cfg(test)]

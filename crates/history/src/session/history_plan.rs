@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
+use crate::{CommandKey, Keys, Origin, Run, Store, format, merge, run_file};
 use runahead_abi::agent_config::tell;
 use runahead_estimators::Identity;
 use runahead_inject::Command;
@@ -82,15 +82,13 @@ impl Plan {
             return None;
         }
         let mut tried =
-            |what: &str, error: file::HistoryError| complain(&format!("{what}: {error}"));
-        let record = asked
-            .record
-            .as_deref()
-            .and_then(|path| file::destination(path).map_err(|e| tried("not recorded", e)).ok());
-        let named = asked
-            .replay
-            .as_deref()
-            .and_then(|path| file::load(path).map_err(|error| tried("not replayed", error)).ok());
+            |what: &str, error: run_file::HistoryError| complain(&format!("{what}: {error}"));
+        let record = asked.record.as_deref().and_then(|path| {
+            run_file::destination(path).map_err(|e| tried("not recorded", e)).ok()
+        });
+        let named = asked.replay.as_deref().and_then(|path| {
+            run_file::load(path).map_err(|error| tried("not replayed", error)).ok()
+        });
         let store = match learning {
             Learning::Off => None,
             Learning::WhereItWaits => Store::for_user().ok().filter(|store| !store.is_disabled()),
@@ -237,7 +235,7 @@ impl Plan {
         };
         let known = |place: &PathBuf| {
             let meta = place.metadata().ok().filter(is_trusted)?;
-            meta.is_file().then(|| file::load(place).ok())?
+            meta.is_file().then(|| run_file::load(place).ok())?
         };
         places.iter().find_map(known)
     }
@@ -247,7 +245,7 @@ impl Plan {
         let mut complaints = Vec::new();
         run.origin = self.origin.clone();
         if let Some(path) = &self.record {
-            let written = file::save(path, &format::encode_within(&run, format::FILE_MAX));
+            let written = run_file::save(path, &format::encode_within(&run, format::FILE_MAX));
             if lost > 0 {
                 let path = path.display();
                 complaints.push(format!("{lost} accesses are missing in the record {path}"));
@@ -308,7 +306,11 @@ const KEPT_ACCESSES_MIN: usize = 8;
 
 /// Updates the record under the key of `run`. A run that was killed is no evidence of unused
 /// accesses. Returns true if the record stays as it is.
-fn update_record(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::HistoryError> {
+fn update_record(
+    store: &Store,
+    run: &Run,
+    was_killed: bool,
+) -> Result<bool, run_file::HistoryError> {
     let Ok(Some(known)) = store.load(&run.command) else {
         return store.save(run).map(|()| false);
     };

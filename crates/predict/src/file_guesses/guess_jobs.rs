@@ -5,7 +5,7 @@ use super::guess_state::{Guesses, READS};
 use super::guess_task::{GuessTask, Outcome, Sent, Waiting};
 use super::path_keys::first_below;
 use super::pattern_state::{ENTRIES_MAX, Watch};
-use crate::effects::Effects;
+use crate::deferred_effects::Effects;
 use crate::hint_order::{ClientId, EntryId, Item, Rank};
 use crate::read_sizes::EXTEND_MAX_BYTES;
 use crate::task_queue::TaskQueue;

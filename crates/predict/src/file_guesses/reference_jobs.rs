@@ -8,7 +8,7 @@ use super::guess_kind::{GuessKind, PlaceName};
 use super::guess_state::{Guesses, LOOKS, READS};
 use super::guess_task::{GuessTask, Outcome};
 use super::name_references::{Action, SCAN_BYTES};
-use crate::effects::Effects;
+use crate::deferred_effects::Effects;
 use crate::hint_order::{ClientId, Rank};
 use crate::read_sizes::EXTEND_MAX_BYTES;
 use crate::task_queue::TaskQueue;

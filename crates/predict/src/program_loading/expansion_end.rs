@@ -4,7 +4,7 @@ use runahead_abi::HintKind;
 
 use super::program_expansion::{Programs, Wanted};
 use super::program_task::Task;
-use crate::effects::{Effects, Trouble};
+use crate::deferred_effects::{Effects, Trouble};
 use crate::hint_order::{ClientId, EntryId, Item};
 use crate::task_queue::TaskQueue;
 

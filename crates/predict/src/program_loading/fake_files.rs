@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::file_inspection::Files;
-use crate::effects::Trouble;
+use crate::deferred_effects::Trouble;
 
 /// Contents of an ELF file.
 #[derive(Clone, Default)]

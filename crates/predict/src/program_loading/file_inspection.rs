@@ -9,7 +9,7 @@ use super::library_search::{Library, Origin, Search, musl_root};
 use super::program_task::{Dynamic, Lead, Located, Role};
 use super::script_line::Script;
 use super::{load_plan, loader_arch};
-use crate::effects::Trouble;
+use crate::deferred_effects::Trouble;
 
 /// Scripts between the executed file and its interpreter, at most: as in the kernel.
 const SCRIPTS_MAX: u32 = 4;

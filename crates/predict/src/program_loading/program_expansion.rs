@@ -10,7 +10,7 @@ use runahead_estimators::Identity;
 
 use super::program_task::{Lead, Located, Report, Role, Task, Turn};
 use super::recent_files::Fresh;
-use crate::effects::{Effects, Submitted, Trouble};
+use crate::deferred_effects::{Effects, Submitted, Trouble};
 use crate::hint_order::{ClientId, EntryId, Item, Rank, Tag};
 use crate::task_queue::TaskQueue;
 

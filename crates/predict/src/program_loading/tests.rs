@@ -10,7 +10,7 @@ use super::fake_files::{FakeFiles, Made, ld_cache};
 use super::program_expansion::FILES_MAX;
 use super::recent_files::FRESH;
 use super::*;
-use crate::effects::{Effects, Submitted, Trouble};
+use crate::deferred_effects::{Effects, Submitted, Trouble};
 use crate::hint_order::{ClientId, EntryId, Item, Tag};
 use crate::test_support::TestQueue;
 

@@ -5,9 +5,10 @@
 //! Each program makes accesses to files of its own, directory by directory, computes in between,
 //! and waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints
 //! of files that are never used, then the run is given up), or hints nothing, and lookups and reads
-//! sometimes fail. What is guessed is brought in, too ([`guessing`]), and shadows are stopped where
-//! they cost more than they spare ([`shadows`]). What must hold is in [`checks`], [`account`] and
-//! [`runs`]; that each check can fail is shown by planted violations.
+//! sometimes fail. What is guessed is brought in, too ([`simulated_guesses`]), and shadows are
+//! stopped where they cost more than they spare ([`shadows`]). What must hold is in
+//! [`invariant_checks`], [`guess_account`] and [`seeded_worlds`]; that each check can fail is shown
+//! by planted violations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,15 +27,15 @@ use crate::concurrency_limit::{Kind, Sample};
 use crate::horizon::Pace;
 use crate::request_queue::{Class, Found, Job, Place, Step};
 
-mod account;
-mod checks;
-mod guessing;
-mod runs;
+mod guess_account;
+mod invariant_checks;
+mod seeded_worlds;
 mod shadows;
+mod simulated_guesses;
 
-use checks::Checks;
-use guessing::{Directories, Guessing, Processors, Told, Uses};
+use invariant_checks::Checks;
 use shadows::Shadows;
+use simulated_guesses::{Directories, Guessing, Processors, Told, Uses};
 
 const FILE_BYTES: u64 = 64 << 10;
 

@@ -6,16 +6,16 @@
 //! programming", 1974), nor on the predictions. Running them one after the other with all answers
 //! known is the model ([`model`]).
 //!
-//! A process layer does what an agent does ([`process`], [`release`], [`reading`]). It runs in
-//! small steps in any order; its predictions are settled in any order, and some processes are
-//! killed. Each output is compared with the model byte by byte when it appears, and must not appear
-//! before its causes. A waiting process continues only when it is poked, so a lost poke shows as a
-//! deadlock. Planted violations show that each rule is needed ([`runs`]).
+//! A process layer does what an agent does ([`process`], [`output_release`], [`pipe_reads`]). It
+//! runs in small steps in any order; its predictions are settled in any order, and some processes
+//! are killed. Each output is compared with the model byte by byte when it appears, and must not
+//! appear before its causes. A waiting process continues only when it is poked, so a lost poke
+//! shows as a deadlock. Planted violations show that each rule is needed ([`seeded_worlds`]).
 
 mod model;
+mod output_release;
+mod pipe_reads;
 mod process;
 mod program;
-mod reading;
-mod release;
-mod runs;
-mod world;
+mod seeded_worlds;
+mod simulated_world;

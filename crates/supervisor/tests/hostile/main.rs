@@ -3,11 +3,11 @@
 //! The supervisor must not exit, hang or grow without bound. For a process it reads only files that
 //! the process may read itself.
 
+mod fake_target;
 mod memory;
 mod random;
-mod rights;
+mod read_rights;
 mod socket;
-mod target;
 
 use std::time::{Duration, Instant};
 

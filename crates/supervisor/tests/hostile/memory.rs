@@ -9,8 +9,8 @@ use runahead_abi::hint_record::{Header, OF_MEMORY};
 use runahead_abi::{Control, Shared};
 use runahead_admission::process::doorbell;
 
+use crate::fake_target::Target;
 use crate::random::Random;
-use crate::target::Target;
 use crate::{assert_bounded, eventually, is_full, resident};
 
 const ROUNDS: u64 = 4000;

@@ -20,8 +20,8 @@ use rustix::net::{
     SocketFlags, SocketType, connect, send, sendmsg, socket_with,
 };
 
+use crate::fake_target::Target;
 use crate::random::Random;
-use crate::target::Target;
 use crate::{assert_bounded, eventually, is_full, resident};
 
 /// An open control socket, its address and token.

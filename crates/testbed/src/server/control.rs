@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pacer::Pacer;
+use super::deferred_replies::Pacer;
 use crate::{Error, Stats};
 
 /// Request to a server.

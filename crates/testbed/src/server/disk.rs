@@ -15,8 +15,8 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 
-use super::backing::Backing;
-use super::pacer::Pacer;
+use super::backing_file::Backing;
+use super::deferred_replies::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
 

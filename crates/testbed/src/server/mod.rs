@@ -1,9 +1,9 @@
 //! The server process: serves one FUSE connection and one control socket until the file system is
 //! unmounted.
 //!
-//! The process is the program that uses this library, executed again: [`crate::launch`] sets an
-//! environment variable, and a constructor in this module takes over before `main` when it is set.
-//! So a test of another crate needs no second binary that may be missing, or older than the
+//! The process is the program that uses this library, executed again: [`crate::server_start`] sets
+//! an environment variable, and a constructor in this module takes over before `main` when it is
+//! set. So a test of another crate needs no second binary that may be missing, or older than the
 //! library.
 //!
 //! Invariant: the server mounts and unmounts nothing. It ends when its connection ends, for
@@ -15,11 +15,11 @@
 //! the environment, and one scheduling call that rustix does not have.
 
 #[allow(unsafe_code)]
-mod backing;
+mod backing_file;
 pub(crate) mod control;
+mod deferred_replies;
 mod disk;
 mod kernel_limits;
-mod pacer;
 mod share;
 
 use std::fs::File;
@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Jitter, Model, Service};
 use crate::{Step, mounts, path_bytes};
-use pacer::Pacer;
+use deferred_replies::Pacer;
 
 pub(crate) use disk::IMAGE_NAME;
 
@@ -136,7 +136,7 @@ fn start(config: Config, connection: OwnedFd) -> Result<(), Failure> {
     let listener = UnixListener::bind(socket).map_err(Failure::at(Step::Listen, socket))?;
     match config.export {
         Export::Disk { size, backing_dir } => {
-            let backing = backing::Backing::create(&backing_dir, size)
+            let backing = backing_file::Backing::create(&backing_dir, size)
                 .map_err(Failure::at(Step::CreateBacking, backing_dir))?;
             let disk = disk::DiskFs::new(backing, pacer.clone());
             // One reader: a request costs it a few microseconds, and it keeps requests in order.

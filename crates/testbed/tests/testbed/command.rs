@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use runahead_testbed::{Disk, Share};
 
-use crate::common::alone;
+use crate::test_helpers::alone;
 
 const EXE: &str = env!("CARGO_BIN_EXE_runahead-testbed");
 

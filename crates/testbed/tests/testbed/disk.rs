@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{
+use crate::test_helpers::{
     alone, assert_nothing_left, our_loops, read_direct, read_parallel, write_blocks,
 };
 use runahead_testbed::{Disk, DiskOptions, Error, Storage, drop_caches, undisturbed};

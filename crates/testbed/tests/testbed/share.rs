@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::common::{alone, assert_nothing_left};
+use crate::test_helpers::{alone, assert_nothing_left};
 use runahead_testbed::{Error, Share, ShareOptions, Storage, undisturbed};
 
 const LATENCY: Duration = Duration::from_millis(20);
@@ -201,7 +201,7 @@ fn up_fails_cleanly_where_it_cannot_be() {
     let share = up(&place);
     assert!(matches!(Share::up(&options(&place.source, &place.dir)), Err(Error::AlreadyUp(_))));
     share.down().unwrap();
-    assert_nothing_left(&place.dir, &crate::common::our_loops());
+    assert_nothing_left(&place.dir, &crate::test_helpers::our_loops());
 }
 
 #[test]
@@ -219,5 +219,5 @@ fn a_share_in_use_stays_up_and_a_killed_one_goes() {
     let pid = rustix::process::Pid::from_raw(storage.server_pid().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     storage.down().unwrap();
-    assert_nothing_left(&place.dir, &crate::common::our_loops());
+    assert_nothing_left(&place.dir, &crate::test_helpers::our_loops());
 }

@@ -1,6 +1,6 @@
 //! The `.trs` file that automake's test driver writes for each test.
 
-use crate::results::cases::{Cases, Status, enter};
+use crate::results::test_cases::{Cases, Status, enter};
 
 /// Returns the cases of a report: one, or several if the driver is TAP's.
 pub fn cases(text: &str) -> Cases {

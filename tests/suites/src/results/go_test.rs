@@ -1,6 +1,6 @@
 //! Output of a Go test program with `-test.v`.
 
-use crate::results::cases::{Cases, Status, enter};
+use crate::results::test_cases::{Cases, Status, enter};
 
 /// Mark on a line of the testing package itself, since Go 1.20.
 const MARK: char = '\u{16}';

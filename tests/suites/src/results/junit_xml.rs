@@ -1,6 +1,6 @@
 //! The XML that CPython's regrtest writes (`--junit-xml`).
 
-use crate::results::cases::{Cases, Status, enter};
+use crate::results::test_cases::{Cases, Status, enter};
 
 /// Returns the cases of a report.
 pub fn cases(text: &str) -> Cases {

@@ -1,7 +1,7 @@
 //! Reports of suites, case by case.
 
-pub mod cases;
 pub mod report_format;
+pub mod test_cases;
 pub mod word_lines;
 
 mod automake_trs;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::results::cases::Cases;
+use crate::results::test_cases::Cases;
 use crate::results::word_lines::{self, Words};
 use crate::results::{automake_trs, go_test, junit_xml, tap};
 

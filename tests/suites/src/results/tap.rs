@@ -1,6 +1,6 @@
 //! The Test Anything Protocol, as Perl's tests speak it.
 
-use crate::results::cases::{Cases, Status, enter};
+use crate::results::test_cases::{Cases, Status, enter};
 
 /// Returns the cases of a report: by the place in it, since descriptions may hold addresses and
 /// times.

@@ -1,6 +1,6 @@
 //! Reports of one line for each case, which a word tells apart from other lines.
 
-use crate::results::cases::{Cases, Status, enter};
+use crate::results::test_cases::{Cases, Status, enter};
 
 /// Suites by the words of their reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The list of suites.
 
 use crate::error::Error;
-use crate::suites::suite::Suite;
+use crate::suites::suite_definition::Suite;
 use crate::suites::{cpython, gnu_tools, go_packages, libc_test, ltp, other_tools};
 use crate::suites::{perl_core, pipe_scripts, planted_units};
 

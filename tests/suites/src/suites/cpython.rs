@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE, WORK};
 
 pub static CPYTHON: Suite = Suite {
     name: "cpython",

@@ -1,7 +1,7 @@
 //! GNU command-line tools, each test a shell or Perl script of its own: thousands of processes.
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE};
 
 const TOOL: Suite = Suite {
     script: include_str!("../../prepare/gnu.sh"),

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE, WORK};
 
 pub static GO: Suite = Suite {
     name: "go",

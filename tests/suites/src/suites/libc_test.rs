@@ -1,7 +1,7 @@
 //! musl's libc-test, with musl: programs linked both ways.
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE};
 
 pub static LIBC_TEST: Suite = Suite {
     name: "libc-test",

@@ -2,7 +2,7 @@
 
 use crate::results::report_format::Format;
 use crate::results::word_lines::Words;
-use crate::suites::suite::{Command, SUITE, Suite, TREE};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE};
 
 /// Tests of system calls.
 pub static LTP: Suite = Suite {

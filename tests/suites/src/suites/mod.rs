@@ -1,7 +1,7 @@
 //! The suites.
 
 pub mod all_suites;
-pub mod suite;
+pub mod suite_definition;
 
 mod cpython;
 mod gnu_tools;

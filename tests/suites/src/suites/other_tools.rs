@@ -2,7 +2,7 @@
 
 use crate::results::report_format::Format;
 use crate::results::word_lines::Words;
-use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE, WORK};
 
 const TOOL: Suite = Suite { script: include_str!("../../prepare/tools.sh"), writes: true, ..SUITE };
 

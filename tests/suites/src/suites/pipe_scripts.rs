@@ -2,7 +2,7 @@
 //! every time.
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE, WORK};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE, WORK};
 
 pub static SCRIPTS: Suite = Suite {
     name: "scripts",

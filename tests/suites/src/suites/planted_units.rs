@@ -1,7 +1,7 @@
 //! The suite that tests the harness: units whose outcome is known.
 
 use crate::results::report_format::Format;
-use crate::suites::suite::{Command, SUITE, Suite, TREE};
+use crate::suites::suite_definition::{Command, SUITE, Suite, TREE};
 
 pub static PLANTED: Suite = Suite {
     name: "planted",

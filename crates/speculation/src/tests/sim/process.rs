@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::model::Effect;
 use super::program::{Operation, State};
-use super::world::{Plant, Prediction, SimHost, World, pipe};
+use super::simulated_world::{Plant, Prediction, SimHost, World, pipe};
 use crate::{Id, Resolution, Status};
 
 /// Limit of open predictions in a process.

@@ -10,10 +10,10 @@
 //! Invariant: requests that only tell the server's abilities (ENOSYS, once a mount) are neither
 //! delayed nor counted; all others are.
 
-mod cold;
-mod late;
-mod nodes;
-mod source;
+mod kernel_cache;
+mod late_errors;
+mod node_table;
+mod source_directory;
 
 use std::ffi::OsStr;
 use std::io;
@@ -29,12 +29,12 @@ use fuser::{
 };
 use rustix::fs::AtFlags;
 
-use super::pacer::Pacer;
+use super::deferred_replies::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
-use cold::RootNames;
-use late::Late;
-use source::{Changes, Source};
+use kernel_cache::RootNames;
+use late_errors::Late;
+use source_directory::{Changes, Source};
 
 /// Node ids are never reused while the kernel knows them, so one generation is enough.
 const GENERATION: Generation = Generation(0);
@@ -330,7 +330,7 @@ impl Filesystem for ShareFs {
     ) {
         let result = self.source.list(ino, offset, |entry| {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            let kind = nodes::kind(entry.file_type());
+            let kind = node_table::kind(entry.file_type());
             !reply.add(INodeNo(entry.ino()), entry.next_entry_cookie(), kind, name)
         });
         self.control(Op::Readdir, move || match result {

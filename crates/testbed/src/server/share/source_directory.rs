@@ -19,7 +19,7 @@ use rustix::fs::{
     renameat_with, seek, symlinkat, unlinkat, utimensat,
 };
 
-use super::nodes::{Node, Nodes, attributes};
+use super::node_table::{Node, Nodes, attributes};
 
 /// Descriptors of files just created, kept because their mode may forbid to open them again for
 /// writing (0444), as an ordinary user. Zero-message opens know no release, so the oldest goes when

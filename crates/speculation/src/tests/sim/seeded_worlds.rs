@@ -1,7 +1,7 @@
 //! Worlds made from seeds, and what must hold in them.
 
 use super::program::Sort;
-use super::world::{Counts, DEADLOCK, Plant, World};
+use super::simulated_world::{Counts, DEADLOCK, Plant, World};
 
 /// Number of worlds, from seed `RUNAHEAD_SEED` or a new one on; thirty times as many with
 /// `RUNAHEAD_FULL`.

@@ -1,7 +1,7 @@
 //! Commit and rollback of held output and open speculations.
 
 use super::process::{Activity, Commit, CommitStage, Rollback, RollbackStage, Sleep};
-use super::world::{Plant, World, pipe};
+use super::simulated_world::{Plant, World, pipe};
 use crate::{ANSWER_MAX, Id, Resolution};
 
 impl World {

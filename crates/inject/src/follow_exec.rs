@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use runahead_abi::control_protocol::Bequest;
 
 use crate::image::Layout;
-use crate::insert::{Failure, insert};
+use crate::insert_agent::{Failure, insert};
 use crate::not_injected::NotInjected;
 use crate::tracee::Running;
 

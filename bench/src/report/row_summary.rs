@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::runs::{Kind, RunReport};
+use crate::report::run_report::{Kind, RunReport};
 use crate::rows::cost_limits::Cost;
-use crate::rows::row::Cache;
+use crate::rows::row_definition::Cache;
 
 /// Result of a row's runs. Times are in seconds, figures in the unit of the row's cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

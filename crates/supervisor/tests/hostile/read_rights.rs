@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, geteuid};
 
 use crate::eventually;
-use crate::target::Target;
+use crate::fake_target::Target;
 
 fn is_root() -> bool {
     let root = geteuid().is_root();

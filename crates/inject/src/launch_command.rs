@@ -21,9 +21,9 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sig
 use nix::unistd::{ForkResult, Pid, execv, execvp, fork};
 
 use crate::image::Layout;
-use crate::insert::{Failure, insert};
+use crate::insert_agent::{Failure, insert};
 use crate::not_injected::NotInjected;
-use crate::privilege;
+use crate::privilege_check;
 use crate::status::{Ended, wait};
 use crate::tracee::Running;
 
@@ -107,7 +107,7 @@ pub fn launch(
     let Start { require, mask, confine } = start;
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
-    let wanted = match privilege::forbids(&path) {
+    let wanted = match privilege_check::forbids(&path) {
         Some(why) => Err(why),
         None => file.map_err(Clone::clone),
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use runahead_abi::hint_record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_admission::Common as Admission;
-use runahead_admission::degradations::Reasons;
+use runahead_admission::degradation_counts::Reasons;
 use runahead_admission::process::doorbell;
 use runahead_admission::process::shared_memory;
 use runahead_admission::slow_devices::Waits;

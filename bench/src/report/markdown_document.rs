@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use runahead_harness::markdown::{Table, wrapped};
 
 use crate::data::copy_tree::Census;
+use crate::report::json_results::{Report, RowReport, Section};
 use crate::report::machine::date;
-use crate::report::results::{Report, RowReport, Section};
-use crate::report::runs::Kind;
-use crate::report::summary::{Verdict, median_of};
+use crate::report::row_summary::{Verdict, median_of};
+use crate::report::run_report::Kind;
 use crate::report::tables::{everyday_summary, tables};
-use crate::rows::row::Cache;
+use crate::rows::row_definition::Cache;
 
 const METHOD: &str = include_str!("method.md");
 const EVERYDAY: &str = include_str!("everyday.md");
@@ -196,8 +196,8 @@ fn about(row: &RowReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::runs::RunReport;
-    use crate::report::summary::{Judged, Summary};
+    use crate::report::row_summary::{Judged, Summary};
+    use crate::report::run_report::RunReport;
     use crate::report::tables::tests::{everyday, report as report_of, row};
     use crate::rows::cost_limits::{Cost, Unit};
 

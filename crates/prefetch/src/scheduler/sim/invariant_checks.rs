@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use runahead_estimators::{ChunkIndex, Identity};
 use runahead_predict::ClientId;
 
-use super::account::Account;
+use super::guess_account::Account;
 use super::{FILE_BYTES, File, Program};
 use crate::concurrency_limit::START;
 use crate::device_number::Home;

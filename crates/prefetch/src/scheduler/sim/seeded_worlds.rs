@@ -1,6 +1,6 @@
 //! Worlds made from seeds, and what must come of them.
 
-use super::guessing::EVIDENCE;
+use super::simulated_guesses::EVIDENCE;
 use super::*;
 
 const MS: u64 = 1_000_000;

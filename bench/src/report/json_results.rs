@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::data::copy_tree::Census;
 use crate::error::Error;
 use crate::report::machine::Machine;
-use crate::report::runs::RunReport;
-use crate::report::summary::Summary;
+use crate::report::row_summary::Summary;
+use crate::report::run_report::RunReport;
 use crate::rows::cost_limits::Cost;
-use crate::rows::row::Cache;
+use crate::rows::row_definition::Cache;
 
 /// Layout of the file; grows when fields change meaning.
 const VERSION: u32 = 1;

@@ -1,7 +1,7 @@
 //! Random 4 KiB direct reads of one file by a number of threads: latency, rate, and processor time
 //! of the machine.
 //!
-//! `cargo run --release -p runahead-testbed --example measure -- FILE THREADS SECONDS`
+//! `cargo run --release -p runahead-testbed --example random_reads -- FILE THREADS SECONDS`
 //!
 //! Processor time is the machine's, from /proc/stat, so measure on a machine that does nothing
 //! else.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::Error;
-use crate::report::runs::Kind;
+use crate::report::run_report::Kind;
 
 /// Length and SHA-256 of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::rows::derived_rows::{ablations, elsewhere};
 use crate::rows::everyday_commands::everyday;
 use crate::rows::main_rows::main_rows;
-use crate::rows::row::{Cache, Row};
+use crate::rows::row_definition::{Cache, Row};
 
 /// Returns every row, in the order of the tables.
 pub fn all() -> Vec<Row> {
@@ -45,7 +45,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::rows::storages::DISK;
+    use crate::rows::storage_kinds::DISK;
 
     #[test]
     fn rows_are_selected_by_name_and_group() {

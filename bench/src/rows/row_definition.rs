@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::datasets::Dataset;
 use crate::data::job::{Ground, Job};
+use crate::data::row_datasets::Dataset;
 use crate::data::share_programs::App;
 use crate::error::Error;
 use crate::rows::cost_limits::{Cost, Unit};
-use crate::rows::storages::Place;
+use crate::rows::storage_kinds::Place;
 
 /// State of memory before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,8 +17,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::data::job::{Gauge, Job};
 use crate::error::{Error, Failure};
-use crate::measure::outcome::{Files, Outcome, digest, digest_of_lines};
-use crate::report::runs::Kind;
+use crate::measure::run_outcome::{Files, Outcome, digest, digest_of_lines};
+use crate::report::run_report::Kind;
 
 /// Time in which a process group ends after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);

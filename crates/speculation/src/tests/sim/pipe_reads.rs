@@ -2,7 +2,7 @@
 
 use super::process::{Activity, Sleep};
 use super::program::Operation;
-use super::world::{Plant, World, pipe};
+use super::simulated_world::{Plant, World, pipe};
 use crate::{Id, TailFront, TailRead};
 
 impl World {

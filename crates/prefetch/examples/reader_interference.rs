@@ -1,6 +1,6 @@
 //! Effect of prefetching on a reader without prefetches, and its gain, on storage of four kinds.
 //!
-//! `cargo run --release -p runahead-prefetch --example interference -- [DEVICE...]`
+//! `cargo run --release -p runahead-prefetch --example reader_interference -- [DEVICE...]`
 //!
 //! with devices `spindle`, `spindles`, `cloud`, `share` (all, if none is named). Needs root, but
 //! for `share`, and 1 GiB in /dev/shm. For each device it prints

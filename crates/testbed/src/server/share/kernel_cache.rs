@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, Notifier};
 
-use super::nodes::Nodes;
+use super::node_table::Nodes;
 
 /// Names looked up in the root.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
-use crate::origins::{Origins, current_metadata, is_same_directory, is_unchanged};
+use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
 use crate::{Error, Result, install, io_error};
 
 /// Kind of a change to a name.
