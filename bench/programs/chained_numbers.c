@@ -1,5 +1,5 @@
-/* chained FILE TOUCHES: maps FILE, and adds up TOUCHES numbers of it, of which each says where the next is; writes the
- * sum to standard output. */
+/* chained FILE TOUCHES: maps FILE, and adds up TOUCHES numbers of it, of which each says where the
+ * next is; writes the sum to standard output. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

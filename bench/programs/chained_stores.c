@@ -1,6 +1,6 @@
-/* stores FILE KIB READS PAGES TOLD: fills KIB of memory, then reads READS blocks of FILE, each of which says where the
- * next is, and after each stores into PAGES pages of its memory, chosen at random; writes the seconds that reads and stores
- * took to TOLD, and a sum to standard output. */
+/* stores FILE KIB READS PAGES TOLD: fills KIB of memory, then reads READS blocks of FILE, each of
+ * which says where the next is, and after each stores into PAGES pages of its memory, chosen at
+ * random; writes the seconds that reads and stores took to TOLD, and a sum to standard output. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
-/* fft FILE N STEPS: solves a diffusion equation on N x N x N points by a three-dimensional Fourier transform, STEPS
- * steps of time by as many inverse transforms, after the description of FT in the NAS Parallel Benchmarks. N is a power
- * of two. FILE is mapped (or memory is taken), holds the initial state first, and has room behind it for its transform and for the state of
- * a step: whatever lies there is overwritten. Writes a checksum of each step to standard output. */
+/* fft FILE N STEPS: solves a diffusion equation on N x N x N points by a three-dimensional Fourier
+ * transform, STEPS steps of time by as many inverse transforms, after the description of FT in the
+ * NAS Parallel Benchmarks. N is a power of two. FILE is mapped (or memory is taken), holds the
+ * initial state first, and has room behind it for its transform and for the state of a step:
+ * whatever lies there is overwritten. Writes a checksum of each step to standard output. */
 #include <math.h>
 
 /* Columns that are transformed together, as they lie beside each other. */

@@ -1,5 +1,5 @@
-/* gather FILE TOUCHES: maps FILE, and adds up TOUCHES numbers of it at places that a multiplicative generator gives;
- * writes the sum to standard output. */
+/* gather FILE TOUCHES: maps FILE, and adds up TOUCHES numbers of it at places that a multiplicative
+ * generator gives; writes the sum to standard output. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -15,8 +15,8 @@ static double random_number(size_t n, size_t given) {
     return (double)(x >> 11) / (1ull << 53);
 }
 
-/* A mapping of `all` numbers: of FILE, which is of that size, or of memory, if FILE is "-", and then the first `given` of them
- * are what `number` says. */
+/* Returns a mapping of `all` numbers: of FILE, which is of that size, or of memory if FILE is "-".
+ * In memory, `number` gives the first `given` of them. */
 static double *array_of(const char *file, size_t given, size_t all, int writes,
                         double (*number)(size_t, size_t)) {
     struct stat st;

@@ -1,5 +1,6 @@
-/* matvec FILE N PRODUCTS: a matrix of N rows of N numbers, in FILE, which is mapped, or in memory, is multiplied with a
- * vector, the product with the matrix again, and so on; writes the sum of the last product to standard output. */
+/* matvec FILE N PRODUCTS: a matrix of N rows of N numbers, in FILE, which is mapped, or in memory,
+ * is multiplied with a vector, the product with the matrix again, and so on; writes the sum of the
+ * last product to standard output. */
 
 int main(int argc, char **argv) {
     if (argc != 4) {

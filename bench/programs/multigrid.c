@@ -1,7 +1,8 @@
-/* mgrid FILE N CYCLES: V-cycles of a multigrid method for the Poisson equation on a periodic grid of N x N x N points,
- * after the description of MG in the NAS Parallel Benchmarks. FILE is mapped (or memory is taken), holds the right side first, and has room
- * behind it for residual and solution on the grid and on each coarser one: whatever lies there is overwritten. Writes
- * the norm of the last residual to standard output. */
+/* mgrid FILE N CYCLES: V-cycles of a multigrid method for the Poisson equation on a periodic grid
+ * of N x N x N points, after the description of MG in the NAS Parallel Benchmarks. FILE is mapped
+ * (or memory is taken), holds the right side first, and has room behind it for residual and
+ * solution on the grid and on each coarser one: whatever lies there is overwritten. Writes the norm
+ * of the last residual to standard output. */
 #include <math.h>
 
 enum { LEVELS = 16 };
@@ -16,7 +17,8 @@ struct grid {
     double *r, *u;
 };
 
-/* Computes the sums of a row: for each x over the four adjacent rows, and over the four diagonal ones. */
+/* Computes the sums of a row: for each x over the four adjacent rows, and over the four diagonal
+ * ones. */
 static double *beside, *across;
 
 static size_t before(size_t i, size_t n) { return i ? i - 1 : n - 1; }

@@ -1,5 +1,5 @@
-/* incore FILE START END: writes to standard output which pieces of that range of FILE are in memory, one a line: where
- * it starts and where it ends, in bytes. */
+/* incore FILE START END: writes to standard output which pieces of that range of FILE are in
+ * memory, one a line: where it starts and where it ends, in bytes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

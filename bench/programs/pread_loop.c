@@ -1,5 +1,6 @@
 /* pread FILE CALLS TOLD: reads 4 KiB of FILE, CALLS times, one piece after the other and again from
- * the start; writes nanoseconds per call to TOLD, and a sum over what was read to standard output. */
+ * the start; writes nanoseconds per call to TOLD, and a sum over what was read to standard
+ * output. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

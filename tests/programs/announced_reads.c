@@ -1,5 +1,5 @@
-/* announced_reads [FILE]: creates FILE in $W to show that it runs, or else prints its PID; then reads
- * everything in an order that depends on what it reads. */
+/* announced_reads [FILE]: creates FILE in $W to show that it runs, or else prints its PID; then
+ * reads everything in an order that depends on what it reads. */
 #include "program_helpers.h"
 
 int main(int argc, char **argv)

@@ -49,7 +49,8 @@ static inline long raw(long nr, long a, long b, long c, long d, long e, long f)
 	return ret;
 }
 
-/* Makes a call, marked for a runner that is to make it as it stands (the agent's planted.rs). */
+/* Makes a call, marked for a runner that is to make it as it stands (the agent's
+ * planted_violations.rs). */
 static __attribute__((noinline)) long tried(long nr, long a, long b, long c, long d, long e, long f)
 {
 	long mark;

@@ -30,7 +30,8 @@ ONE(inotify_add_watch, SYS_inotify_add_watch, "fd/inotify:info", N(inotify), "di
 ONE(inotify_rm_watch, SYS_inotify_rm_watch, "fd/inotify:info", N(inotify), 1)
 ONE(fanotify_mark, SYS_fanotify_mark, "fd/fanotify:info", N(fanotify), 1, 0x20, AT_FDCWD, "dir")
 ONE(io_uring_enter, SYS_io_uring_enter, "fd/ring:completed", N(ring), 1, 0, 0, 0, 0)
-ONE(io_uring_register, SYS_io_uring_register, "fd/ring:info", N(ring), 2 /* FILES */, (&(int){ N(file) }), 1)
+ONE(io_uring_register, SYS_io_uring_register, "fd/ring:info", N(ring),
+    2 /* FILES */, (&(int){ N(file) }), 1)
 /* Sockets. */
 #define UNIX(PATH) (&(struct sockaddr_un){ AF_UNIX, PATH }), sizeof(struct sockaddr_un)
 /* Port 7777 of 127.0.0.1. */
@@ -59,9 +60,11 @@ ONE(accept4, SYS_accept4, "fd/waiting:waiting", N(waiting), 0, 0, SOCK_CLOEXEC)
 ONE(ioctl_network, SYS_ioctl, "net/lo", N(inet), 0x8922 /* SIOCSIFMTU */, IFREQ())
 /* A terminal. */
 ONE(write_terminal, SYS_write, "fd/tty:output", N(tty), "leak", 4)
-ONE(ioctl_attributes, SYS_ioctl, "fd/tty:attributes", N(tty), 0x5402 /* TCSETS */, ((char[64]){ 0 }))
+ONE(ioctl_attributes, SYS_ioctl, "fd/tty:attributes", N(tty),
+    0x5402 /* TCSETS */, ((char[64]){ 0 }))
 ONE(ioctl_input, SYS_ioctl, "fd/tty:unread", N(tty), 0x5412 /* TIOCSTI */, "\n")
-ONE(ioctl_size, SYS_ioctl, "fd/tty:window", N(tty), 0x5414 /* TIOCSWINSZ */, ((short[]){ 7, 7, 7, 7 }))
+ONE(ioctl_size, SYS_ioctl, "fd/tty:window", N(tty),
+    0x5414 /* TIOCSWINSZ */, ((short[]){ 7, 7, 7, 7 }))
 ONE(ioctl_exclusive, SYS_ioctl, "fd/tty:exclusive", N(tty), 0x540c /* TIOCEXCL */)
 ONE(ioctl_flush, SYS_ioctl, "fd/tty:unread", N(tty), 0x540b /* TCFLSH */, 0)
 CASE(ioctl_controlling, SYS_ioctl, "fd/tty:session")

@@ -50,7 +50,8 @@ ONE(mq_notify, SYS_mq_notify, "mq/leak:content", N(mq), ((int[16]){ 0, 0, SIGURG
 ONE(mq_getsetattr, SYS_mq_getsetattr, "fd/mq:info", N(mq), ((long[8]){ O_NONBLOCK }), 0)
 /* A process waits in shared memory: waking it is an effect, and waiting takes its turn. */
 ONE(futex_wake_shared, SYS_futex, "futex", futex_word, 1 /* FUTEX_WAKE */, 100)
-ONE(futex_wake_number, SYS_futex_wake, "futex", futex_word, 0xffffffff, 100, 2 /* FUTEX2_SIZE_U32 */)
+ONE(futex_wake_number, SYS_futex_wake, "futex", futex_word, 0xffffffff, 100,
+    2 /* FUTEX2_SIZE_U32 */)
 ONE(futex_wake_op, SYS_futex, "futex", futex_word, 5 /* FUTEX_WAKE_OP */, 100, 100, futex_word, 0)
 CASE(futex_wake_mapped, SYS_futex, "futex")
 {

@@ -17,8 +17,10 @@ ONE(pidfd_send_signal, SYS_pidfd_send_signal, "bystander/ShdPnd", N(pidfd), SIGU
 ONE(setpriority, SYS_setpriority, "bystander/nice", 0, N(bystander), 7)
 ONE(ioprio_set, SYS_ioprio_set, "bystander/ioprio", 1, N(bystander), 2 << 13 | 7)
 ONE(sched_setparam, SYS_sched_setparam, "group/priority", N(group), (&(int){ 2 }))
-ONE(sched_setscheduler, SYS_sched_setscheduler, "bystander/policy", N(bystander), 3 /* BATCH */, (&(int){ 0 }))
-ONE(sched_setattr, SYS_sched_setattr, "bystander/policy", N(bystander), ((int[12]){ 48, 3 /* BATCH */ }), 0)
+ONE(sched_setscheduler, SYS_sched_setscheduler, "bystander/policy", N(bystander),
+    3 /* BATCH */, (&(int){ 0 }))
+ONE(sched_setattr, SYS_sched_setattr, "bystander/policy", N(bystander),
+    ((int[12]){ 48, 3 /* BATCH */ }), 0)
 ONE(sched_setaffinity, SYS_sched_setaffinity, "bystander/Cpus_allowed", N(bystander), 8, (&(long){ 1 }))
 ONE(prlimit64, SYS_prlimit64, "bystander/limits", N(bystander), RLIMIT_NOFILE, ((long[]){ 13, 13 }), 0)
 ONE(ptrace_attach, SYS_ptrace, "bystander/TracerPid", 16 /* PTRACE_ATTACH */, N(bystander))

@@ -2,7 +2,8 @@
 ONE(mount, SYS_mount, "mounts", "leak", "empty", "tmpfs", 0, 0)
 ONE(umount2, SYS_umount2, "mounts", "mnt", 2 /* MNT_DETACH */)
 ONE(move_mount, SYS_move_mount, "mounts", N(mount), "", AT_FDCWD, "empty", 4)
-ONE(mount_setattr, SYS_mount_setattr, "mounts", AT_FDCWD, "mnt", 0, ((long[]){ 1 /* RDONLY */, 0, 0, 0 }), 32)
+ONE(mount_setattr, SYS_mount_setattr, "mounts", AT_FDCWD, "mnt", 0,
+    ((long[]){ 1 /* RDONLY */, 0, 0, 0 }), 32)
 ONE(open_tree, SYS_open_tree, "shadow/fd", AT_FDCWD, "mnt", 1 /* OPEN_TREE_CLONE */)
 ONE(open_tree_attr, SYS_open_tree_attr, "shadow/fd", AT_FDCWD, "mnt", 1, ((long[]){ 1, 0, 0, 0 }), 32)
 ONE(fsopen, SYS_fsopen, "shadow/fd", "tmpfs", 0)
@@ -19,7 +20,8 @@ CASE(hostname_file, SYS_write, "uts")
 ONE(add_key, SYS_add_key, "keys", "user", "made", "leak", 4, -3 /* the session's keyring */)
 ONE(keyctl, SYS_keyctl, "keys", 2 /* KEYCTL_UPDATE */, N(key), "leak", 4)
 ONE(request_key, SYS_request_key, "keys", "user", "present", 0, N(keyring))
-ONE(bpf_pin, SYS_bpf, "bpf/made", 6 /* BPF_OBJ_PIN */, ((long[16]){ (long)text("pin"), N(map) }), 128)
+ONE(bpf_pin, SYS_bpf, "bpf/made",
+    6 /* BPF_OBJ_PIN */, ((long[16]){ (long)text("pin"), N(map) }), 128)
 ONE(bpf_update, SYS_bpf, "fd/map:value", 2 /* UPDATE */,
     ((long[16]){ N(map), (long)&(int){ 0 }, (long)&(long){ 99 } }), 128)
 ONE(bpf_map, SYS_bpf, "shadow/fd", 0 /* MAP_CREATE */, ((int[32]){ 2, 4, 8, 1 }), 128)

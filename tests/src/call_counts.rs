@@ -48,7 +48,7 @@ pub struct Logged {
 }
 
 impl Logged {
-    /// The tables as they lie in memory (`agent/src/logged.rs`).
+    /// The tables as they lie in memory (`agent/src/fault_injection/call_counting.rs`).
     ///
     /// # Panics
     /// They are of another size.

@@ -1,4 +1,4 @@
-//! One row: the recording, the pairs, the oracle.
+//! Measurement of one row: the recording, the pairs, the oracle.
 //!
 //! Invariant: before each cold run, of any kind, the storage is made cold and then the programs are
 //! made warm, in the same way; kinds alternate in who goes first. Everyday rows have nothing in

@@ -1,4 +1,4 @@
-//! What a run of a command produced, and the difference of two.
+//! Outcome of a run of a command: its output, status and files, and the first difference of two.
 //!
 //! Invariant: an outcome holds enough to tell two runs' results apart, without their files.
 

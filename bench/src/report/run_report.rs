@@ -1,4 +1,4 @@
-//! One run of a command, as the report keeps it.
+//! A run of a command as the report keeps it: its kind, time and costs.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! All rows, and the choice among them.
+//! List of all rows, and the choice among them by name or group.
 
 use crate::error::Error;
 use crate::rows::derived_rows::{ablations, elsewhere};

@@ -1,4 +1,4 @@
-//! What a session had to do without, for its account.
+//! Counts of facilities that a session had to do without, for its statistics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! What came of one process's hints, as its agents and its dispatcher see it.
+//! Progress of the prefetcher with one process's hints, as its agents and its dispatcher see it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

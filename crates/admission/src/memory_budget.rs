@@ -1,6 +1,8 @@
-//! How much memory there is for us: prefetched data may take a part of what is available, to the
-//! machine or to the control group that we are in; and a process whose group has little room gets
-//! no shadows, each of which can come to be as large as itself.
+//! Budget of memory for prefetched data and for shadows.
+//!
+//! Prefetched data may take a part of what is available to the machine, or to the control group
+//! that the supervisor is in. A process whose group has little room gets no shadows: each can come
+//! to be as large as the process itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! What one process's shadows have hinted and the target has not used yet: how many bytes that is,
-//! and which hints have proved wrong.
+//! Hints of one process's shadows that the target has not used yet: how many bytes they are, and
+//! which have proved wrong.
 //!
 //! A hint is one log key: a chunk of a file, a name, a listing. It is waited for from the moment
 //! that it is taken in, before anything is read, so that what is queued is in the sum, too. It

@@ -1,13 +1,14 @@
-//! What a process uses of mapped files, and of what was swapped out: it makes no call for that, so
-//! it is looked for.
+//! Pages that a process uses of mapped files and of swapped memory. It makes no call for these, so
+//! its page tables are looked at.
 //!
-//! A page is used once the process has it, which the kernel tells (`member::present`). It has those
-//! around a page that it has touched as well, up to 64 KiB, if they were in memory: some hints are
-//! taken for used that only lay beside such a page.
+//! A page is used once the process has it, which the kernel tells
+//! ([`page_presence`](crate::process::page_presence)). The process also has those around a page
+//! that it has touched, up to 64 KiB, if they were in memory. So some hints are taken for used that
+//! only lay beside such a page.
 //!
-//! What is fetched of swapped memory the process has then, used or not. What is told apart is the
-//! pages that are not fetched, as samples ([`is_sample_page`]): once the process has one, it has
-//! come to what was hinted before it, since the sample before.
+//! Pages that are fetched of swapped memory the process has from then on, used or not. Some pages
+//! are not fetched, as samples ([`is_sample_page`]). Once the process has a sample, it
+//! has come to what was hinted between the sample before and this one.
 //!
 //! Invariant: looking takes at most a part in [`SHARE`] of the time.
 

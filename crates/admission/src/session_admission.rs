@@ -1,4 +1,4 @@
-//! What the dispatchers of a session have in common.
+//! State and limits that the dispatchers of a session share.
 
 use std::sync::Arc;
 

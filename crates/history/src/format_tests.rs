@@ -1,4 +1,4 @@
-//! What is written is read, and nothing else does harm.
+//! Tests of the format: a written run is read back, and damaged or random bytes do no harm.
 
 use super::*;
 

@@ -1,7 +1,7 @@
-//! What is kept automatically: recorded runs, in the user's state directory.
+//! Store of recorded runs that are kept automatically, in the user's state directory.
 //!
 //! There are three of each run, from the particular to the general ([`Keys`]): of the command as it
-//! was given; of its program in that directory; and of its program. What is found first is
+//! was given; of its program in that directory; and of its program. The first that is found is
 //! replayed, so that a command with other arguments still begins with what all runs of its program
 //! read.
 //!

@@ -1,4 +1,4 @@
-//! How much to have in flight on each device.
+//! Limits on what is in flight on each device.
 //!
 //! Every device has a [`Limit`] of its own, so that a share that takes 10 ms and a disk that takes
 //! 0.1 ms, read at once, do not measure each other. What is looked up before its device is known

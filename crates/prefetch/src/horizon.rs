@@ -1,4 +1,4 @@
-//! How far ahead of the target a hint is worth acting on.
+//! Horizon: how far ahead of the target a hint is worth acting on.
 //!
 //! TIP's *prefetch horizon* (Patterson et al.; Chang 2001, section 2.2.3.1; Fraser & Chang 2003,
 //! section 4.1.3) is the number of accesses after which fetching sooner brings nothing: what is

@@ -1,4 +1,4 @@
-//! What is to be read, as data: no thread, no file, no clock.
+//! Queue of requests: what is to be read, as data without threads, files or a clock.
 //!
 //! There is one entry for each path, from the first hint that names it until nothing is left to do
 //! for it, with a *share* for each client that hinted it. A worker looks the path up once

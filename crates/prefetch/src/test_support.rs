@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers that the tests of this crate share.
 
 use proptest::test_runner::{Config, RngSeed};
 pub(crate) use runahead_harness::seed;

@@ -233,7 +233,8 @@ CASE(calls_that_are_interrupted)
 	show(pause());
 	show(open(({ char *name = in_work("fifo"); mkfifo(name, 0600); name; }), O_RDONLY));
 	show(clock_nanosleep(CLOCK_MONOTONIC, 0, &long_time, 0));
-	show(syscall(SYS_futex, &caught, 0 /* FUTEX_WAIT */, caught + 0, &long_time, 0, 0) == -1 && (errno == EINTR || errno == EAGAIN));
+	show(syscall(SYS_futex, &caught, 0 /* FUTEX_WAIT */, caught + 0, &long_time, 0, 0) == -1
+	     && (errno == EINTR || errno == EAGAIN));
 	every(0);
 	stall(30, 3);
 	/* These are interrupted whatever the handler says. */

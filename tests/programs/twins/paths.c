@@ -290,8 +290,10 @@ CASE(attributes)
 	show(link(path, in_work("second")));
 	show(symlink("file", in_work("link")));
 	show(rename(in_work("second"), in_work("third")));
-	show(syscall(SYS_renameat2, AT_FDCWD, in_work("third"), AT_FDCWD, in_work("link"), 1 /* RENAME_NOREPLACE */));
-	show(syscall(SYS_renameat2, AT_FDCWD, in_work("third"), AT_FDCWD, in_work("link"), 2 /* RENAME_EXCHANGE */));
+	show(syscall(SYS_renameat2, AT_FDCWD, in_work("third"), AT_FDCWD, in_work("link"),
+	             1 /* RENAME_NOREPLACE */));
+	show(syscall(SYS_renameat2, AT_FDCWD, in_work("third"), AT_FDCWD, in_work("link"),
+	             2 /* RENAME_EXCHANGE */));
 	show(statfs(path, &fs));
 	printf("%lx\n", (long)fs.f_type);
 	show(mknod(in_work("device"), S_IFCHR | 0600, 0x103));

@@ -1,6 +1,6 @@
-/* Waits in programs that have none: before some of the calls that a test makes, a page is read that is
- * not in memory, as a program would that reads its configuration there. Preloaded both natively and
- * under runahead. Only every few calls, so that a test's own time limit holds. */
+/* Waits in programs that have none: before some of the calls that a test makes, a page is read that
+ * is not in memory, as a program would that reads its configuration there. Preloaded both natively
+ * and under runahead. Only every few calls, so that a test's own time limit holds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +16,8 @@ enum { APART = 256 << 10, COUNT = 256, EVERY = 3, MOST = 40 };
 
 static atomic_int calls, waits;
 
-/* Leaves no trace: no descriptor, no errno, no offset. Not in a handler of ours or anybody's lock. */
+/* Leaves no trace: no descriptor, no errno, no offset. Runs neither in a signal handler of this
+ * file nor while a lock is held. */
 static void wait_for_page(void)
 {
     if (atomic_fetch_add(&calls, 1) % EVERY != 0 || atomic_fetch_add(&waits, 1) >= MOST)

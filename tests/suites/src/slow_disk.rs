@@ -1,4 +1,4 @@
-//! One worker's slow disk with a suite on it, cold before every half.
+//! Slow disk of one worker, with a suite on it, cold before every half.
 //!
 //! Invariant: cold means mounted anew. Nothing of the file system is then in memory (neither data
 //! nor names nor its block device's), and nothing of the rest of the machine is forgotten, so that

@@ -1,4 +1,4 @@
-//! One unit, natively and under runahead, and again if the two differ.
+//! Comparison of one unit's runs, natively and under runahead, repeated if the two differ.
 
 use std::fs;
 use std::path::{Path, PathBuf};

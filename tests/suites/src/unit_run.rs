@@ -1,4 +1,4 @@
-//! One run of one unit, native or under runahead, from a cold disk to its report.
+//! Run of one unit, native or under runahead, from a cold disk to its report.
 
 use std::fs::{self, File};
 use std::path::Path;

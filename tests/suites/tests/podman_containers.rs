@@ -1,6 +1,6 @@
-//! In containers, with a container runtime's own rules: its profile of system calls, few tasks,
-//! little memory, an ordinary user. The same commands in the same containers, with and without
-//! runahead.
+//! Commands in containers, with a container runtime's own rules: its profile of system calls, few
+//! tasks, little memory, an ordinary user. The same commands run in the same containers, with and
+//! without runahead.
 
 use std::fs;
 use std::path::Path;

@@ -38,7 +38,7 @@ const WRONG: u32 = 1;
 /// A program that comes to no call is told then, in nanoseconds.
 const LATEST_NS: u64 = 2_000_000;
 
-/// Counts of all processes of the session, which the test reads (`tests/src/speculated.rs`).
+/// Counts of all processes of the session, which the test reads (`tests/src/prediction_counts.rs`).
 #[repr(C)]
 struct Counts {
     /// Predictions that came true, and that did not.

@@ -1,4 +1,4 @@
-//! What was measured in one round.
+//! Measurements of one round: requests in flight, and their latencies.
 
 use std::time::Duration;
 

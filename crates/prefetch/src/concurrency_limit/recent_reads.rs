@@ -1,4 +1,4 @@
-//! What was read of late, and what lies beside it.
+//! Recent reads of a device, and reads that lie beside them.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,6 +1,6 @@
-//! Whether a device serves one request at a time, from its very first requests.
+//! Test for devices that serve one request at a time, made with their very first requests.
 //!
-//! Where it does, operations that begin together end one after the other, each as long after the
+//! On such a device, operations that begin together end one after the other, each as long after the
 //! one before as a request takes: a staircase. Where requests are served side by side they end
 //! together, but for those that take several requests. Nothing has to be known of what one takes:
 //! the height of the steps says that. Only what *began* together tells. In steady state something

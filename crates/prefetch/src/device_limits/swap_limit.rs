@@ -1,12 +1,12 @@
-//! How much swapped memory to fetch at a time.
+//! Limit on the swapped memory that is fetched at a time.
 //!
-//! Who fetches a page into a control group that is full has to put another one out before, and to
+//! A thread that fetches a page into a full control group first has to evict another page, and to
 //! write it if it has been changed. While reads take longer than a few milliseconds the kernel
-//! throttles such writes (`wbt_lat_usec`, Documentation/ABI/stable/sysfs-block), and all who fetch
-//! come to stand in line for them, the target behind. Some reads then take as long as ever, and
-//! some many times that, so the mean tells, and not the quartile that a
-//! [`Limit`](crate::concurrency_limit::Limit) goes by: while it is above [`MOST`] times that, less
-//! is fetched at a time.
+//! throttles such writes (`wbt_lat_usec`, Documentation/ABI/stable/sysfs-block). All threads that
+//! fetch then stand in line for them, the target's last. Some reads take as long as ever then, and
+//! some many times that. So the mean tells, and not the quartile that a
+//! [`Limit`](crate::concurrency_limit::Limit) goes by: while the mean is above [`MOST`] times the
+//! quartile, less is fetched at a time.
 
 use std::time::Duration;
 

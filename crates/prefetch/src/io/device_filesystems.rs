@@ -1,4 +1,4 @@
-//! Which file systems there are.
+//! Kinds of the file systems that hints lead to, by device number.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What one client wanted of one path, and does not want any more.
+//! Cancellation of what one client wanted of one path.
 
 use std::ops::Range;
 

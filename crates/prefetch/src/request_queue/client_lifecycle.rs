@@ -1,4 +1,4 @@
-//! How clients come and go, and what they no longer want.
+//! Clients that come and go, and hints that they give up.
 
 use runahead_predict::{ClientId, Effects, Sink};
 

@@ -1,4 +1,4 @@
-//! What one client wants of one path.
+//! Requests of one client for one path.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How hints come in.
+//! Submission of hints: they are accepted, merged by path, or refused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! All that is known of one path, and who wants something of it.
+//! Entry of one path: all that is known of the path, and the clients that want something of it.
 //!
-//! What the path names is found out once for all clients, and each step on it is taken once: while
-//! a worker is on it, it is so for every [`Share`] that wants the same.
+//! The object that the path names is found out once for all clients, and each step on it is taken
+//! once: while a worker is on it, it is so for every [`Share`] that wants the same.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What a process has disclosed by itself stays until it takes it back, and then goes.
+//! Tests of cancellation: what a process has disclosed by itself stays until it is taken back, and
+//! then goes.
 //!
 //! [`check`] is the detector: it drives a queue at random and looks at what is handed to workers.
 //! It is run over the queue as it is, and over one whose cancellation does nothing, which it has to

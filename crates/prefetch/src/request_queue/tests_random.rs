@@ -1,4 +1,4 @@
-//! All at random, against what must become of each key.
+//! Random operations on a queue, against a model of what must become of each log key.
 
 use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{GuessTask, Outcome};

@@ -1,4 +1,4 @@
-//! Who is told what, outside the lock.
+//! Notifications of clients, given while the lock is not held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;

@@ -1,4 +1,4 @@
-//! What is found for the programs of this machine, against what their dynamic linkers load.
+//! Files found for the programs of this machine, compared with those their dynamic linkers load.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

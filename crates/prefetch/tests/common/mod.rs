@@ -1,4 +1,4 @@
-//! What the tests of the prefetcher on real files share.
+//! Helpers that the tests of the prefetcher on real files share.
 #![allow(dead_code, missing_docs, reason = "no test uses all of it")]
 
 use std::collections::HashSet;

@@ -88,7 +88,7 @@ pub static LIBUV: Suite = Suite {
 
 pub static UTIL_LINUX: Suite = Suite {
     name: "util-linux",
-    about: "util-linux's tests (`tests/ts`)",
+    about: "util-linux's tests (`tests/ts/*/*`)",
     command: |unit, _, _| {
         let (dir, name) = unit.split_once('/').unwrap_or((".", unit));
         let script = format!("./{name}");

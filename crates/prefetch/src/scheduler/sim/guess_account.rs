@@ -11,7 +11,7 @@
 
 use runahead_estimators::cost_account::TRY;
 
-/// Sixteenths of waits that go into trying (`admission.rs`).
+/// Sixteenths of waits that go into trying (`guess_budget.rs` of `runahead-predict`).
 const TRIED: u64 = 4;
 /// Allowed loss before a guess has been used, in nanoseconds, as all times here.
 const GRACE: u64 = 5_000_000;

@@ -1,4 +1,4 @@
-//! What must hold, counted apart from the scheduler.
+//! Checks of what must hold, from counts that are kept apart from the scheduler's.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
