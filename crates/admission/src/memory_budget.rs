@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_all_and_all_together_not_more() {
+    fn each_process_gets_a_part_and_all_together_no_more_than_the_budget() {
         let budget = Budget::default();
         budget.join();
         assert_eq!(budget.allowance_of(800, 0), 800);

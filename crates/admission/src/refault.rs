@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_hold_more_answer_for_more_whoever_stalls() {
+    fn a_process_that_holds_more_answers_for_more_refaults() {
         let ghost = SessionRefaults::default();
         let (mut large, mut small) = (Share::default(), Share::default());
         large.hold(&ghost, 30 * CHUNK);

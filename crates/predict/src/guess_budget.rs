@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_that_nobody_uses_end_with_the_grace() {
+    fn unused_guesses_end_with_the_allowed_loss() {
         let (mut admission, mut tally) = (GuessBudget::new(), Tally::default());
         assert_eq!(spend(&mut admission, &mut tally), 100);
         // And go on as the program waits: a quarter of 500 us pays for two.

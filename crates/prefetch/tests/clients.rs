@@ -51,7 +51,7 @@ fn a_file_that_two_want_is_read_once_and_done_for_both() {
 }
 
 #[test]
-fn one_that_goes_takes_its_own_hints_along_and_nobody_elses() {
+fn a_client_that_leaves_drops_its_own_hints_and_no_other_clients() {
     let bench = Bench::new(1);
     let (other, watch) = second(&bench);
     let files: Vec<PathBuf> = (0..50).map(|n| bench.cold_file(&n.to_string(), 5000)).collect();

@@ -87,7 +87,7 @@ mod tests {
 
     /// Calls without runahead have no effect that this process can see.
     #[test]
-    fn nothing_is_taken_where_nobody_listens() {
+    fn disclosures_without_runahead_are_refused() {
         for fd in [0, 1, -1, i32::MIN, i32::MAX, protocol::MAGIC] {
             for (offset, length) in [(0, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (1 << 63, 1)] {
                 assert!(!disclose_fd(fd, offset, length));

@@ -186,7 +186,7 @@ mod tests {
     const EBADF: Errno = Errno(9);
 
     #[test]
-    fn nothing_begins_where_nobody_listens() {
+    fn predictions_without_runahead_are_refused() {
         assert_eq!(begin(0), Begun::Refused(EBADF));
         assert_eq!((commit(Id(1)), fail(Id(1), b"x")), (Err(EBADF), Err(EBADF)));
         assert_eq!(answer(Id(1), &mut [0; 9]), Err(EBADF));

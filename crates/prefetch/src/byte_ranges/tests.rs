@@ -114,7 +114,7 @@ fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
 }
 
 #[test]
-fn what_is_read_for_somebody_else_is_not_read_again() {
+fn bytes_that_are_read_for_another_client_are_not_read_again() {
     let (mut ranges, mut order) = (Ranges::default(), lanes());
     add(&mut ranges, &mut order, 0..100, &tag(1, 0));
     add(&mut ranges, &mut order, 200..300, &tag(2, 0));

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_nobody_uses_holds_nobody_up() {
+    fn an_unused_place_in_line_delays_no_other() {
         let mut line = Line::default();
         drop((line.take(), line.take()));
         line.take().wait();

@@ -198,7 +198,7 @@ fn a_missing_file_answers_everything_and_a_shortage_nothing() {
 }
 
 #[test]
-fn a_link_is_looked_up_again_when_somebody_follows_it() {
+fn a_link_is_looked_up_again_for_a_hint_that_follows_it() {
     let (mut queue, mut fx) = new();
     let still = Hint { flags: NO_FOLLOW, ..hint(HintKind::Lookup, "/l") };
     still.submit(&mut queue, &mut fx);
