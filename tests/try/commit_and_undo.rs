@@ -140,7 +140,7 @@ fn a_running_try_is_neither_committed_nor_undone() {
     assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
 }
 
-/// Without runahead the next program would take the real tree for the view of the try.
+/// Without runahead the next program would take the lower tree for the view of the try.
 #[test]
 fn without_its_supervisor_a_try_ends_at_its_next_program() {
     let place = Place::filled("alone");

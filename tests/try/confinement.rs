@@ -7,7 +7,7 @@ use runahead_tests::{End, available, installed};
 
 use crate::try_directory::{Place, untouched};
 
-/// A file that a try has removed and holds open still exists in the real tree.
+/// A file that a try has removed and holds open still exists in the lower tree.
 #[test]
 fn removed_files_keep_their_permissions() {
     if available(installed("python3")).is_none() {

@@ -51,7 +51,7 @@ fn inner_tries_are_decided_from_outside() {
     assert_eq!(
         fs::read_to_string(place.work.join("a")).expect("it is there"),
         "one\n",
-        "of the real tree"
+        "of the lower tree"
     );
     place.commit();
     assert_eq!(fs::read_to_string(place.work.join("a")).expect("it is there"), "one\n");
