@@ -1,7 +1,7 @@
 //! Programs that wait for nothing are not followed for a while, and are again when they would
 //! wait.
 
-use runahead_testbed::undisturbed;
+use runahead_testbed::retry_if_caches_dropped;
 use runahead_tests::{End, Fixture, Run, available, fixture, number, with_stats};
 use serde_json::Value;
 
@@ -37,7 +37,9 @@ fn left_alone(command: &str, programs: u64) {
     let Some(fixture) = available(fixture()) else { return };
     let run = fixture.run(&["sh", "-c", &loop_of(command)]);
     // It does wait if another process empties the machine's caches meanwhile.
-    let Some((ahead, stats)) = available(undisturbed(|| with_stats(&run, &[], Run::run))) else {
+    let Some((ahead, stats)) =
+        available(retry_if_caches_dropped(|| with_stats(&run, &[], Run::run)))
+    else {
         return;
     };
     assert_eq!(ahead.end, End::Exit(0), "{ahead:?}");

@@ -36,7 +36,7 @@ pub struct Count {
 /// Everything that the policy counted: calls by name, losses of sight, threads that came and went,
 /// and signals whose handler was started. Its text is one line for each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Logged {
+pub struct PolicyCounts {
     /// Counts by name of the call.
     pub calls: BTreeMap<String, Count>,
     /// Times that sight was lost.
@@ -47,7 +47,7 @@ pub struct Logged {
     pub signals: u64,
 }
 
-impl Logged {
+impl PolicyCounts {
     /// The tables as they lie in memory (`agent/src/fault_injection/call_counting.rs`).
     ///
     /// # Panics
@@ -68,7 +68,7 @@ impl Logged {
         let name = |n| names.get(&(n as i64)).cloned().unwrap_or_else(|| format!("call{n}"));
         let calls = (0..NUMBERS).map(|n| (name(n), of(n)));
         let calls = calls.filter(|(_, count)| *count != Count::default()).collect();
-        Logged { calls, lost, threads: [began, ended], signals }
+        PolicyCounts { calls, lost, threads: [began, ended], signals }
     }
 
     /// Reads the text of [`fmt::Display`].
@@ -77,7 +77,7 @@ impl Logged {
     /// It is something else.
     #[must_use]
     pub fn read(text: &str) -> Self {
-        let mut logged = Logged::default();
+        let mut logged = PolicyCounts::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |at: usize| words[at].parse().expect("a number");
@@ -121,7 +121,7 @@ impl Logged {
     }
 }
 
-impl fmt::Display for Logged {
+impl fmt::Display for PolicyCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, Count { made, returned, failed }) in &self.calls {
             writeln!(f, "{name} {made} {returned} {failed}")?;
@@ -133,9 +133,9 @@ impl fmt::Display for Logged {
 
 /// Calls and errors by name, as strace counts them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Traced(BTreeMap<String, [u64; 2]>);
+pub struct StraceCounts(BTreeMap<String, [u64; 2]>);
 
-impl Traced {
+impl StraceCounts {
     /// Command in front of another, and of a file: strace writes its summary there.
     pub const COMMAND: [&str; 7] = ["strace", "-f", "-c", "-q", "-U", "calls,errors,name", "-o"];
 
@@ -153,7 +153,7 @@ impl Traced {
                 _ => None,
             }
         };
-        Traced(text.lines().filter_map(row).collect())
+        StraceCounts(text.lines().filter_map(row).collect())
     }
 
     /// Counts of calls made, and failed, from the first exec on, when the agent is in the program.
@@ -165,7 +165,7 @@ impl Traced {
 }
 
 /// Calls of which strace counts each, and whose number does not hang on who waits for whom.
-fn counted<'a>(traced: &'a [Traced], logged: &'a [Logged]) -> BTreeSet<&'a str> {
+fn counted<'a>(traced: &'a [StraceCounts], logged: &'a [PolicyCounts]) -> BTreeSet<&'a str> {
     let traced = traced.iter().flat_map(|traced| traced.0.keys());
     let names = traced.chain(logged.iter().flat_map(|logged| logged.calls.keys()));
     // What ends a thread strace does not count.
@@ -175,7 +175,7 @@ fn counted<'a>(traced: &'a [Traced], logged: &'a [Logged]) -> BTreeSet<&'a str> 
 
 /// Differences of the two counts.
 #[must_use]
-pub fn differences(traced: &Traced, logged: &Logged) -> Vec<String> {
+pub fn differences(traced: &StraceCounts, logged: &PolicyCounts) -> Vec<String> {
     let (all, both) = (std::slice::from_ref(traced), std::slice::from_ref(logged));
     let differ = |name: &&str| traced.of(name) != logged.of(name);
     let text = |name: &str| {
@@ -194,7 +194,7 @@ const READS_MAPS_AGAIN: [&str; 2] = ["lseek", "munmap"];
 /// The speed of one process decides whether it looks at a file again, and which reader of a pipe
 /// gets what.
 #[must_use]
-pub fn discrepancies(traced: &[Traced], logged: &[Logged]) -> Vec<String> {
+pub fn discrepancies(traced: &[StraceCounts], logged: &[PolicyCounts]) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in counted(traced, logged) {
         for (at, what) in ["calls", "errors"].into_iter().enumerate() {
@@ -218,10 +218,10 @@ pub fn discrepancies(traced: &[Traced], logged: &[Logged]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn logged(read: [u64; 3], close: [u64; 3]) -> Logged {
+    fn logged(read: [u64; 3], close: [u64; 3]) -> PolicyCounts {
         let count = |[made, returned, failed]: [u64; 3]| Count { made, returned, failed };
         let calls = [("read", read), ("close", close)].map(|(n, of)| (n.to_owned(), count(of)));
-        Logged { calls: calls.into(), ..Logged::default() }
+        PolicyCounts { calls: calls.into(), ..PolicyCounts::default() }
     }
 
     const SUMMARY: &str = "    calls    errors syscall\n--------- --------- -------\n        5         1 read\n        2           \
@@ -230,7 +230,7 @@ mod tests {
     /// Plants one call more than traced, and one error less.
     #[test]
     fn a_count_that_is_wrong_is_found() {
-        let plain = Traced::read(SUMMARY);
+        let plain = StraceCounts::read(SUMMARY);
         let of = |read, close| differences(&plain, &logged(read, close)).len();
         assert_eq!(of([5, 5, 1], [2, 2, 0]), 0);
         // One call more; one that did not return; an error that was none; calls that were not
@@ -246,13 +246,14 @@ mod tests {
 
     #[test]
     fn of_many_runs_what_is_always_far_off_is_found() {
-        let traced: Vec<Traced> = [100, 104].map(|n| Traced::read(&format!("{n} close\n"))).into();
+        let traced: Vec<StraceCounts> =
+            [100, 104].map(|n| StraceCounts::read(&format!("{n} close\n"))).into();
         let of = |n| logged([0; 3], [n, n, 0]);
         assert!(discrepancies(&traced, &[of(100), of(50)]).is_empty(), "one run is enough");
         assert!(discrepancies(&traced, &[of(110)]).is_empty());
         assert_eq!(discrepancies(&traced, &[of(80), of(85)]).len(), 1);
         assert_eq!(discrepancies(&traced, &[of(130)]).len(), 1);
-        let errors = Logged::read("close 100 100 20\nlost 0\n");
+        let errors = PolicyCounts::read("close 100 100 20\nlost 0\n");
         assert_eq!(discrepancies(&traced, &[errors]).len(), 1);
     }
 
@@ -260,6 +261,6 @@ mod tests {
     fn text_is_read_back() {
         let mut one = logged([5, 4, 1], [2, 2, 0]);
         (one.lost, one.threads, one.signals) = (3, [4, 5], 6);
-        assert_eq!(Logged::read(&one.to_string()), one);
+        assert_eq!(PolicyCounts::read(&one.to_string()), one);
     }
 }

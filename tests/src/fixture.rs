@@ -30,12 +30,12 @@ static FIXTURE: OnceLock<Mutex<Fixture>> = OnceLock::new();
 static TURNS: RwLock<()> = RwLock::new(());
 
 /// The fixture, in the hands of one test.
-pub struct Held {
+pub struct FixtureGuard {
     fixture: MutexGuard<'static, Fixture>,
     _turn: RwLockWriteGuard<'static, ()>,
 }
 
-impl Deref for Held {
+impl Deref for FixtureGuard {
     type Target = Fixture;
 
     fn deref(&self) -> &Fixture {
@@ -45,11 +45,14 @@ impl Deref for Held {
 
 /// The fixture of this test binary, for one test: it drops the whole machine's caches. The error is
 /// the reason to skip.
-pub fn fixture() -> Result<Held, String> {
+pub fn fixture() -> Result<FixtureGuard, String> {
     Disk::probe().map_err(|missing| missing.to_string())?;
     let turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
     let fixture = FIXTURE.get_or_init(|| Mutex::new(Fixture::up()));
-    Ok(Held { fixture: fixture.lock().unwrap_or_else(PoisonError::into_inner), _turn: turn })
+    Ok(FixtureGuard {
+        fixture: fixture.lock().unwrap_or_else(PoisonError::into_inner),
+        _turn: turn,
+    })
 }
 
 /// Keeps tests with the fixture waiting until it is dropped. Tests that hold one run in parallel.

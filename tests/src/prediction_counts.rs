@@ -11,7 +11,7 @@ const WAITED: char = 'w';
 
 /// Counts of the agents of one session. Its text is one line.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub struct Speculated {
+pub struct PredictionCounts {
     /// Predictions that came true.
     pub committed: u64,
     /// Predictions that did not.
@@ -28,7 +28,7 @@ pub struct Speculated {
     pub took: [u64; 3],
 }
 
-impl Speculated {
+impl PredictionCounts {
     /// The counts as they lie in memory.
     ///
     /// # Panics
@@ -47,7 +47,7 @@ impl Speculated {
         let took = [0, 1, 2].map(|what| median(&took[what * BUCKETS..][..BUCKETS]));
         let waited = by_number(&words[2..2 + CALLS]);
         let (committed, failed, [programs, executed]) = (ended[0], ended[1], [words[0], words[1]]);
-        Speculated { committed, failed, programs, executed, refused, waited, took }
+        PredictionCounts { committed, failed, programs, executed, refused, waited, took }
     }
 }
 
@@ -62,9 +62,10 @@ fn median(buckets: &[u64]) -> u64 {
     buckets.iter().position(is_it).map_or(0, lower)
 }
 
-impl fmt::Display for Speculated {
+impl fmt::Display for PredictionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Speculated { committed, failed, programs, executed, refused, waited, took } = self;
+        let PredictionCounts { committed, failed, programs, executed, refused, waited, took } =
+            self;
         let [a, b, c] = took;
         write!(f, "{committed} {failed} {programs} {executed} {a} {b} {c}")?;
         refused.iter().try_for_each(|(errno, count)| write!(f, " {errno}={count}"))?;
@@ -73,7 +74,7 @@ impl fmt::Display for Speculated {
     }
 }
 
-impl FromStr for Speculated {
+impl FromStr for PredictionCounts {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -93,7 +94,7 @@ impl FromStr for Speculated {
             counts
                 .insert(number.parse().map_err(|_| wrong())?, count.parse().map_err(|_| wrong())?);
         }
-        Ok(Speculated { committed, failed, programs, executed, refused, waited, took })
+        Ok(PredictionCounts { committed, failed, programs, executed, refused, waited, took })
     }
 }
 
@@ -105,12 +106,19 @@ mod tests {
     fn a_line_is_read_as_it_was_written() {
         let refused = BTreeMap::from([(11, 2), (22, 40)]);
         let (waited, took) = (BTreeMap::from([(231, 9)]), [1, 2, 3]);
-        let one =
-            Speculated { committed: 7, failed: 5, programs: 3, executed: 2, refused, waited, took };
+        let one = PredictionCounts {
+            committed: 7,
+            failed: 5,
+            programs: 3,
+            executed: 2,
+            refused,
+            waited,
+            took,
+        };
         assert_eq!(one.to_string(), "7 5 3 2 1 2 3 11=2 22=40 w231=9\n");
         assert_eq!(one.to_string().parse(), Ok(one));
-        assert!("1 2 3".parse::<Speculated>().is_err());
-        assert!("1 2 3 4 5 6 7 8".parse::<Speculated>().is_err());
+        assert!("1 2 3".parse::<PredictionCounts>().is_err());
+        assert!("1 2 3 4 5 6 7 8".parse::<PredictionCounts>().is_err());
     }
 
     #[test]

@@ -4,29 +4,29 @@
 use std::path::Path;
 use std::process::Command;
 
-use runahead_tests::call_counts::{Logged, Traced, differences};
+use runahead_tests::call_counts::{PolicyCounts, StraceCounts, differences};
 use runahead_tests::programs::{Link, program};
 use runahead_tests::{apart, available, installed, scratch};
 
 /// Counts and output of a command under the policy that logs.
-fn logged(command: &[&str], dir: &Path) -> (Logged, Vec<u8>) {
+fn logged(command: &[&str], dir: &Path) -> (PolicyCounts, Vec<u8>) {
     let (plant, file) = (env!("CARGO_BIN_EXE_plant"), dir.join("counts"));
     let output = Command::new(plant).arg("logged").arg(&file).args(command).output();
     let output = output.expect("it can be run");
     let text = std::fs::read_to_string(file).expect("it is written");
-    (Logged::read(&text), output.stdout)
+    (PolicyCounts::read(&text), output.stdout)
 }
 
 /// Counts and output of a command under strace.
-fn traced(command: &[&str], dir: &Path) -> (Traced, Vec<u8>) {
+fn traced(command: &[&str], dir: &Path) -> (StraceCounts, Vec<u8>) {
     let summary = dir.join("strace");
-    let [strace, options @ ..] = Traced::COMMAND;
+    let [strace, options @ ..] = StraceCounts::COMMAND;
     let output = Command::new(strace).args(options).arg(&summary).arg("--").args(command).output();
     let text = std::fs::read_to_string(&summary).expect("strace has written it");
-    (Traced::read(&text), output.expect("strace can be run").stdout)
+    (StraceCounts::read(&text), output.expect("strace can be run").stdout)
 }
 
-fn compare(command: &[&str], name: &str) -> Logged {
+fn compare(command: &[&str], name: &str) -> PolicyCounts {
     /// Repetitions, since programs vary: git looks again at files that changed within a tick of
     /// the clock. A signal in front of a call makes the agent ask the policy again.
     const TIMES: usize = 6;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::data::copy_tree::regular_files;
-use crate::data::job::{Ground, Job};
+use crate::data::job::{Job, JobPlaces};
 use crate::data::linux_source::PATTERN;
-use crate::data::row_datasets::{Dataset, Making};
+use crate::data::row_datasets::{Dataset, DatasetBuild};
 use crate::error::Error;
 
 pub static PARTS: Dataset =
@@ -19,7 +19,7 @@ const COUNT: usize = 8;
 const FILES: usize = 150;
 const QUICK_FILES: usize = 10;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let root = &making.source.root;
     let files = regular_files(root, Path::new(""))?;
     for (n, files) in files.chunks(making.size(FILES, QUICK_FILES)).take(COUNT).enumerate() {
@@ -34,7 +34,7 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// `programs` runs of grep at once, each on its own part and under its own runahead.
-pub fn compete(programs: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn compete(programs: u32, ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let mut job = Job::new("grep", "grep", ground.dir).args(["-c", PATTERN]);
     job.around = ["sh", "-c", SCRIPT, "sh"].map(Into::into).into();
     job.around.extend([ground.out.into(), programs.to_string().into()]);

@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// Numbers of a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Census {
+pub struct TreeCensus {
     /// Regular files.
     pub files: usize,
     /// Directories, the root included.
@@ -63,8 +63,8 @@ pub fn copy_tree(
     limit: usize,
     links: Links,
     bar: &ProgressBar,
-) -> Result<Census, Error> {
-    let mut census = Census::default();
+) -> Result<TreeCensus, Error> {
+    let mut census = TreeCensus::default();
     let mut dirs = Vec::new();
     for entry in walk(from, links) {
         if census.files >= limit {
@@ -103,8 +103,8 @@ fn from_root(entry: &DirEntry) -> &Path {
 }
 
 /// Counts what is below `root`, up to `limit` files.
-pub fn census(root: &Path, limit: usize) -> Result<Census, Error> {
-    let mut census = Census::default();
+pub fn census(root: &Path, limit: usize) -> Result<TreeCensus, Error> {
+    let mut census = TreeCensus::default();
     for entry in walk(root, Links::Keep) {
         if census.files >= limit {
             break;
@@ -159,7 +159,7 @@ mod tests {
         }
         let to = dir.path().join("to");
         let census = copy_tree(&from, &to, 3, Links::Keep, &ProgressBar::hidden()).unwrap();
-        assert_eq!(census, Census { files: 3, dirs: 3, bytes: 1 + 3 + 5 });
+        assert_eq!(census, TreeCensus { files: 3, dirs: 3, bytes: 1 + 3 + 5 });
         assert_eq!(self::census(&from, 3).unwrap(), census);
         assert_eq!(self::census(&to, usize::MAX).unwrap(), census);
         for name in ["a", "b"] {

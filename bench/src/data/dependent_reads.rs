@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::data::allowed_processors;
 use crate::data::compile_program as compile;
-use crate::data::job::{Gauge, Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, Sequence, write_pieces};
+use crate::data::job::{FigureSource, Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, Sequence, write_pieces};
 use crate::error::Error;
 
 pub static CHAIN: Dataset = Dataset {
@@ -44,7 +44,7 @@ const QUICK_RUBBISH_BYTES: u64 = 64 << 20;
 /// Memory that the kernel and a small program need in a control group besides the file.
 const REST: u64 = 4 << 20;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let blocks = |bytes| 0..bytes / BLOCK as u64;
     let write = |name, numbers: &mut dyn Iterator<Item = u64>| {
         write_pieces(&making.dir.join(name), numbers.map(block))
@@ -73,30 +73,30 @@ fn cycle(n: u64) -> Vec<u64> {
 }
 
 /// Reads that depend on each other: 10 s of waits.
-pub fn chase(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn chase(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let program = compile::program("chase", CHASE, ground.out)?;
     Ok(Job::new(program, "gcc", ground.dir).args([FILE, ground.size("2000", "20")]))
 }
 
 /// The chase, while shadows hint what it never reads.
-pub fn rubbish(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn rubbish(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(Job { options: PLANT_RUBBISH.map(Into::into).into(), ..chase(ground)? })
 }
 
 /// Reads a file again and again that fills all memory that the program may have.
-pub fn reread(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn reread(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let program = compile::program("reread", REREAD, ground.out)?;
     let told = ground.out.join("reread.told");
     Ok(Job {
         memory: Some(ground.size(SET_BYTES, QUICK_SET_BYTES) + REST),
-        gauge: Gauge::Told(told.clone()),
+        gauge: FigureSource::Told(told.clone()),
         ..Job::new(program, "gcc", ground.dir).args([SET, ground.size("100", "3")]).args([told])
     })
 }
 
 /// A program that computes beside the chase, on one processor. The chase takes the longer of the
 /// two with runahead as without, so that it has a shadow all the time.
-pub fn beside(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn beside(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let spin: PathBuf = compile::program("spin", SPIN, ground.out)?;
     let told = ground.out.join("spin.told");
     let processor = allowed_processors::two().0.unwrap_or(0).to_string();
@@ -104,7 +104,7 @@ pub fn beside(ground: &Ground<'_>) -> Result<Job, Error> {
     let mut job = chase(ground)?;
     job.around = ["taskset", "-c", &processor, "sh", "-c", BESIDE, "sh"].map(Into::into).into();
     job.around.extend([spin.into(), millions.into(), told.clone().into()]);
-    Ok(Job { gauge: Gauge::Told(told), ..job })
+    Ok(Job { gauge: FigureSource::Told(told), ..job })
 }
 
 #[cfg(test)]

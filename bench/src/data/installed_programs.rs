@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use runahead_harness::find_program;
 
 use crate::data::copy_tree::regular_files;
-use crate::data::job::{Fresh, Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, PYTHON};
+use crate::data::job::{Fresh, Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, PYTHON};
 use crate::data::share_programs::{put, put_libraries, python, told, tree, with_libraries, write};
 use crate::error::{Error, Failure};
 
@@ -54,7 +54,7 @@ const TOOLCHAIN_FILES: [&str; 2] = ["VERSION", "go.env"];
 
 const SERVER: &str = include_str!("../../programs/web_server.go");
 
-fn make_pandas(making: &Making<'_>) -> Result<(), Error> {
+fn make_pandas(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let (bin, lib) = (making.dir.join("bin"), making.dir.join("lib"));
     fs::create_dir(&bin).map_err(Error::system("create", &bin))?;
     let (from, to) = (Path::new(PACKAGES), lib.join("python3/dist-packages"));
@@ -70,13 +70,13 @@ fn make_pandas(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// `python3 -c 'import pandas'`.
-pub fn import_pandas(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn import_pandas(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let job = Job::new(ground.dir.join("bin/python3"), "python3", ground.dir);
     // -s: nothing of a user's own.
     Ok(with_libraries(job, ground.dir).args(["-s", "-c", IMPORT]))
 }
 
-fn make_go(making: &Making<'_>) -> Result<(), Error> {
+fn make_go(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let Some(root) = go_root() else { return Ok(()) };
     let (to, server) = (making.dir.join("go"), making.dir.join("server"));
     for name in TOOLCHAIN.iter().filter(|name| root.join(name).is_dir()) {
@@ -97,7 +97,7 @@ fn go_root() -> Option<PathBuf> {
 }
 
 /// `go build`, with nothing in its cache, which is in memory like the program that comes out.
-pub fn go_build(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn go_build(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let (dir, out) = (ground.dir, ground.out);
     let root = dir.join("go");
     let program = root.join("bin/go");

@@ -35,20 +35,20 @@ pub struct Job {
     pub artefact: Option<PathBuf>,
     /// A directory that is made anew before each run and removed after it.
     pub fresh: Option<Fresh>,
-    pub manner: Manner,
-    pub gauge: Gauge,
+    pub manner: CommandEnd,
+    pub gauge: FigureSource,
     /// True if the lines of its output come in any order (`make -j2`): they are compared sorted.
     pub unordered: bool,
     /// True if it touches little of what it maps: of a mapping, the oracle reads what is in memory
     /// after a run.
     pub touches: bool,
     /// Place of runahead and its files for a command that runs below another root directory.
-    pub inside: Option<Inside>,
+    pub inside: Option<ChangedRoot>,
 }
 
 /// A directory that a command sees under another name, because its root directory is another one.
 #[derive(Debug, Clone)]
-pub struct Inside {
+pub struct ChangedRoot {
     /// Its name outside.
     pub outside: PathBuf,
     /// Its name inside.
@@ -67,7 +67,7 @@ pub struct Fresh {
 
 /// End of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum CommandEnd {
     /// It ends by itself.
     Itself,
     /// It is redis: it serves `requests` of each kind, sent `pipeline` at a time, and is then told
@@ -79,7 +79,7 @@ pub enum Manner {
 
 /// Source of a run's figure.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Gauge {
+pub enum FigureSource {
     /// Elapsed time counts.
     None,
     /// Elapsed time divided by this number, in microseconds.
@@ -90,7 +90,7 @@ pub enum Gauge {
 
 /// The places where a command works.
 #[derive(Debug, Clone, Copy)]
-pub struct Ground<'a> {
+pub struct JobPlaces<'a> {
     /// Root of the storage.
     pub root: &'a Path,
     /// The row's own data on it; the root if the row has none.
@@ -101,7 +101,7 @@ pub struct Ground<'a> {
     pub quick: bool,
 }
 
-impl Ground<'_> {
+impl JobPlaces<'_> {
     /// Returns `full`, or `little` of a quick run.
     pub fn size<T>(&self, full: T, little: T) -> T {
         if self.quick { little } else { full }
@@ -126,8 +126,8 @@ impl Job {
             env: Vec::new(),
             artefact: None,
             fresh: None,
-            manner: Manner::Itself,
-            gauge: Gauge::None,
+            manner: CommandEnd::Itself,
+            gauge: FigureSource::None,
             unordered: false,
             touches: false,
             inside: None,

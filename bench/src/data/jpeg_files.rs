@@ -1,7 +1,7 @@
 //! JPEG files as a loader of samples has them: workers take one each, decode it and scale it down.
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, PYTHON, python, run_python};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, PYTHON, python, run_python};
 use crate::error::Error;
 
 pub static IMAGES: Dataset = Dataset {
@@ -21,11 +21,11 @@ const WORKERS: &str = "8";
 const COUNT: &str = "400";
 const QUICK_COUNT: &str = "20";
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     run_python(making.dir, SCRIPT, ["make", making.size(COUNT, QUICK_COUNT)], None)
 }
 
 /// Decodes and scales all of them.
-pub fn load(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn load(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(python(ground.dir, SCRIPT).args(["load", WORKERS]))
 }

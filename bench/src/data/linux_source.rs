@@ -32,7 +32,7 @@ const STAND_INS: [&str; 5] =
 
 /// A tree on the machine's own disk, only read.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SourceTree {
     /// Its root.
     pub root: PathBuf,
     /// Description for people.
@@ -40,7 +40,7 @@ pub struct Source {
 }
 
 /// The kernel's source, from the cache or unpacked now.
-pub fn linux() -> Result<Source, Error> {
+pub fn linux() -> Result<SourceTree, Error> {
     let tarball = tarball().ok_or(Error::NoSource)?;
     let cached = Cached::of(&tarball)?;
     if !cached.root.is_dir() {
@@ -50,7 +50,7 @@ pub fn linux() -> Result<Source, Error> {
 }
 
 /// A tree that needs no unpacking: the cached one, or any of `files` files.
-pub fn at_hand(files: usize) -> Result<Source, Error> {
+pub fn at_hand(files: usize) -> Result<SourceTree, Error> {
     if let Some(cached) = tarball().and_then(|t| Cached::of(&t).ok())
         && cached.root.is_dir()
     {
@@ -59,13 +59,13 @@ pub fn at_hand(files: usize) -> Result<Source, Error> {
     any(files).or_else(|_| linux())
 }
 
-fn any(files: usize) -> Result<Source, Error> {
+fn any(files: usize) -> Result<SourceTree, Error> {
     let root = STAND_INS
         .iter()
         .map(Path::new)
         .find(|root| copy_tree::has_files(root, files))
         .ok_or(Error::NoTree(files))?;
-    Ok(Source { root: root.to_owned(), what: format!("{} of this machine", root.display()) })
+    Ok(SourceTree { root: root.to_owned(), what: format!("{} of this machine", root.display()) })
 }
 
 /// The newest `linux-source-X.Y.tar.xz`.
@@ -102,9 +102,9 @@ impl Cached {
         Ok(Self { root, name })
     }
 
-    fn source(self) -> Source {
+    fn source(self) -> SourceTree {
         let what = format!("{} of Debian's {}", PARTS.join(" and "), self.name);
-        Source { root: self.root, what }
+        SourceTree { root: self.root, what }
     }
 }
 

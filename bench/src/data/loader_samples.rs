@@ -4,8 +4,8 @@
 
 use std::fs;
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, PYTHON, Sequence, python};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, PYTHON, Sequence, python};
 use crate::error::Error;
 
 pub static SAMPLES: Dataset =
@@ -23,7 +23,7 @@ const ENTRIES: u64 = 512;
 /// Bytes that a worker reads of a record.
 const RECORD: u64 = 4 << 10;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let mut random = Sequence(5);
     for n in 0..making.size(FILES, QUICK_FILES) {
         let size = (RECORDS.0 + random.below(RECORDS.1 - RECORDS.0)) / 8 * 8;
@@ -37,6 +37,6 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// A loader with eight threads.
-pub fn load(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn load(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(python(ground.dir, SCRIPT).args([".", WORKERS]))
 }

@@ -6,9 +6,9 @@
 //! the next place. The kernel is not told that accesses are random (`MADV_RANDOM`).
 
 use crate::data::compile_program as compile;
-use crate::data::job::{Gauge, Ground, Job};
+use crate::data::job::{FigureSource, Job, JobPlaces};
 use crate::data::row_datasets::{
-    Dataset, Making, NUMPY, PYTHON, Sequence, module, python, run_python, write_pieces,
+    Dataset, DatasetBuild, NUMPY, PYTHON, Sequence, module, python, run_python, write_pieces,
 };
 use crate::error::Error;
 
@@ -68,18 +68,18 @@ const MODEL: &str = "model.safetensors";
 const SHAPE: [&str; 2] = ["500", "1024"];
 const QUICK_SHAPE: [&str; 2] = ["10", "256"];
 
-fn make_numbers(making: &Making<'_>) -> Result<(), Error> {
+fn make_numbers(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let mut random = Sequence(2);
     let count = making.size(BYTES, QUICK_BYTES) / 8;
     write_pieces(&making.dir.join(FILE), (0..count).map(|_| random.next().to_ne_bytes()))
 }
 
-fn make_records(making: &Making<'_>) -> Result<(), Error> {
+fn make_records(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let [records, keys] = making.size(SIZE, QUICK_SIZE);
     run_python(making.dir, MAKE, ["records", STORE, KEYS, records, keys], None)
 }
 
-fn make_tensors(making: &Making<'_>) -> Result<(), Error> {
+fn make_tensors(making: &DatasetBuild<'_>) -> Result<(), Error> {
     // Without the module the row's job fails, and says so.
     let Ok(modules) = module(MODULE) else { return Ok(()) };
     let [count, rows] = making.size(SHAPE, QUICK_SHAPE);
@@ -87,22 +87,22 @@ fn make_tensors(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// Numbers at places that a multiplicative generator gives.
-pub fn gather(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn gather(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(touching(chain_of("gather", GATHER, ground)?))
 }
 
 /// Numbers at random places, by `numpy.memmap`.
-pub fn memmap(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn memmap(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let touches = ground.size(TOUCHES, QUICK_TOUCHES);
     Ok(touching(python(ground.dir, MEMMAP).args([FILE, touches])))
 }
 
 /// Numbers in which each names the place of the next.
-pub fn chained(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn chained(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     chain_of("chained", CHAINED, ground)
 }
 
-fn chain_of(name: &str, source: &str, ground: &Ground<'_>) -> Result<Job, Error> {
+fn chain_of(name: &str, source: &str, ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let program = compile::program(name, source, ground.out)?;
     let touches = ground.size(TOUCHES, QUICK_TOUCHES);
     Ok(Job::new(program, "gcc", ground.dir).args([FILE, touches]))
@@ -110,27 +110,27 @@ fn chain_of(name: &str, source: &str, ground: &Ground<'_>) -> Result<Job, Error>
 
 /// Stores into 3 GB of memory, after each of 100 reads: each store may have to copy its page, and
 /// none of the reads can be foreseen. The first time that memory is touched is not measured.
-pub fn stores(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn stores(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     storing(ground, ground.size([3 << 20, 100, 1000], [8 << 10, 10, 10]))
 }
 
 /// The program of [`stores`] with these sizes: KiB of memory, reads, pages that are stored into
 /// after each.
-pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
+pub fn storing(ground: &JobPlaces<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
     let program = compile::program("stores", STORES, ground.out)?;
     let told = ground.out.join("stores.told");
     let sizes = sizes.map(|size| size.to_string());
     let job = Job::new(program, "gcc", ground.dir).args([FILE]).args(sizes).args([&told]);
-    Ok(Job { gauge: Gauge::Told(told), ..job })
+    Ok(Job { gauge: FigureSource::Told(told), ..job })
 }
 
 /// LMDB: the values of a list of keys.
-pub fn gets(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn gets(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(touching(python(ground.dir, GETS).args([STORE, KEYS])))
 }
 
 /// An eighth of each tensor of a safetensors file.
-pub fn part(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn part(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let job = touching(python(ground.dir, PART).args([MODEL]));
     Ok(Job { env: vec![("PYTHONPATH", module(MODULE)?.into())], ..job })
 }

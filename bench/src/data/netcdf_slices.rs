@@ -8,8 +8,8 @@ use std::process::Command;
 
 use runahead_harness::{remove, run_helper};
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, PYTHON, Sequence, run_python};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, PYTHON, Sequence, run_python};
 use crate::error::Error;
 
 pub static ARRAY: Dataset = Dataset {
@@ -34,7 +34,7 @@ const SHAPE: [u64; 3] = [520, 500, 1000];
 const QUICK_SHAPE: [u64; 3] = [40, 50, 1000];
 const SLICES: usize = 5;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let [a, b, c] = making.size(SHAPE, QUICK_SHAPE).map(|n| n.to_string());
     run_python(making.dir, SCRIPT, [MADE, &a, &b, &c], None)?;
     // -6: the classic format for large files.
@@ -45,7 +45,7 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// `ncks` reads one slice after the other, and writes them into one file.
-pub fn slices(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn slices(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let slices = ground.out.join("slices.nc");
     let [_, middle, _] = ground.size(SHAPE, QUICK_SHAPE);
     let mut random = Sequence(520);

@@ -12,8 +12,8 @@ use std::process::Command;
 use runahead_harness::{helper_text, run_helper};
 
 use crate::data::copy_tree::regular_files;
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild};
 use crate::error::{Error, Failure};
 
 pub static OBJECTS: Dataset = Dataset {
@@ -33,7 +33,7 @@ pub static OBJECTS: Dataset = Dataset {
 const LIBRARY: &str = "libcrypto.a";
 const QUICK_MEMBERS: usize = 100;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     // The place of the library depends on the machine; the compiler knows it.
     let asked = helper_text(Command::new("cc").arg(format!("-print-file-name={LIBRARY}")));
     let Ok(archive) = asked.map(PathBuf::from) else { return Ok(()) };
@@ -66,7 +66,7 @@ fn occurrences<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
 }
 
 /// `ld -shared` of all of them.
-pub fn link(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn link(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let objects = regular_files(ground.dir, Path::new(""))?;
     if objects.is_empty() {
         return Err(Failure::NotInstalled { program: LIBRARY.into(), package: "libssl-dev" }.into());

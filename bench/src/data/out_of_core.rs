@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use crate::data::compile_program as compile;
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, Sequence, write_pieces};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, Sequence, write_pieces};
 use crate::error::Error;
 
 pub static GRIDS: Dataset =
@@ -93,18 +93,18 @@ impl Kernel {
     }
 
     /// The computation on arrays in memory, half of which has no room and is swapped out.
-    pub fn swapped(self, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+    pub fn swapped(self, rounds: u32, ground: &JobPlaces<'_>) -> Result<Job, Error> {
         let (_, all) = self.numbers(ground.quick);
         Ok(Job { swap: Some(8 * all + (64 << 20)), ..self.on("-", rounds, ground)? })
     }
 
     /// The computation on arrays in a mapped file: so many products, cycles or transforms.
-    pub fn mapped(self, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+    pub fn mapped(self, rounds: u32, ground: &JobPlaces<'_>) -> Result<Job, Error> {
         self.on(self.name(), rounds, ground)
     }
 
     /// Arrays in a file, or in memory (`-`).
-    fn on(self, file: &str, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+    fn on(self, file: &str, rounds: u32, ground: &JobPlaces<'_>) -> Result<Job, Error> {
         let program = compile::program(self.name(), self.source(), ground.out)?;
         let sizes = [self.side(ground.quick).to_string(), ground.size(rounds, 1).to_string()];
         let (_, all) = self.numbers(ground.quick);
@@ -122,7 +122,7 @@ fn coarser(n: u64) -> u64 {
     }
 }
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     Kernel::ALL.iter().try_for_each(|kernel| kernel.make(making.dir, making.quick))
 }
 
@@ -138,7 +138,7 @@ mod tests {
         Kernel::ALL.iter().for_each(|kernel| kernel.make(dir.path(), true).unwrap());
         let out = dir.path().join("out");
         std::fs::create_dir(&out).unwrap();
-        let ground = Ground { root: dir.path(), dir: dir.path(), out: &out, quick: true };
+        let ground = JobPlaces { root: dir.path(), dir: dir.path(), out: &out, quick: true };
         for kernel in Kernel::ALL {
             let job = kernel.mapped(1, &ground).unwrap();
             let run = || {

@@ -2,8 +2,8 @@
 //!
 //! Debian has no DuckDB: `scripts/setup` installs its module for Python.
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, PYTHON, module, python, run_python};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, PYTHON, module, python, run_python};
 use crate::error::Error;
 
 pub static TABLES: Dataset =
@@ -15,7 +15,7 @@ const SCRIPT: &str = include_str!("../../programs/parquet_tables.py");
 const SIZE: [u32; 2] = [160, 6_500];
 const QUICK_SIZE: [u32; 2] = [8, 1_000];
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     // Without the module the row's job fails, and says so.
     let Ok(modules) = module(MODULE) else { return Ok(()) };
     let [files, rows] = making.size(SIZE, QUICK_SIZE).map(|n| n.to_string());
@@ -23,7 +23,7 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// An aggregate and a join.
-pub fn query(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn query(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let job = python(ground.dir, SCRIPT).args(["query"]);
     Ok(Job { env: vec![("PYTHONPATH", module(MODULE)?.into())], ..job })
 }

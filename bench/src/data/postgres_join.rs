@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use runahead_harness::run_helper;
 
-use crate::data::job::{Ground, Job, set_environment};
+use crate::data::job::{Job, JobPlaces, set_environment};
 use crate::data::other_user::{UNPRIVILEGED, as_unprivileged, give};
-use crate::data::row_datasets::{Dataset, Making, script};
+use crate::data::row_datasets::{Dataset, DatasetBuild, script};
 use crate::error::{Error, Failure};
 
 pub static RELATIONS: Dataset = Dataset {
@@ -72,7 +72,7 @@ fn backend(programs: &Path, dir: &Path) -> Vec<OsString> {
     words.into_iter().chain(settings).chain(["postgres".into()]).collect()
 }
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let Some(programs) = programs() else { return Ok(()) };
     let cluster = making.dir.join("cluster");
     fs::create_dir(&cluster).map_err(Error::system("create", &cluster))?;
@@ -108,7 +108,7 @@ fn complaint(said: &str) -> Option<String> {
 }
 
 /// An index nested-loop join in which `percent` of the outer relation's tuples find a match.
-pub fn join(percent: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn join(percent: u32, ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let cluster = ground.dir.join("cluster");
     let Some(programs) = programs().filter(|_| cluster.is_dir()) else {
         return Err(Failure::NotInstalled { program: "postgres".into(), package: PACKAGE }.into());

@@ -18,7 +18,7 @@ use runahead_harness::{cache_dir, find_program, remove, require_space, run_helpe
 use tempfile::TempDir;
 
 use crate::data::job::Job;
-use crate::data::linux_source::Source;
+use crate::data::linux_source::SourceTree;
 use crate::data::progress;
 use crate::error::{Error, Failure};
 
@@ -32,23 +32,23 @@ pub struct Dataset {
     /// MiB of a quick run.
     pub quick_mib: u64,
     /// Programs and files that making it needs, with Debian's packages of them.
-    pub needs: &'static [Need],
+    pub needs: &'static [RequiredProgram],
     /// Makes it in an empty directory.
-    pub make: fn(&Making<'_>) -> Result<(), Error>,
+    pub make: fn(&DatasetBuild<'_>) -> Result<(), Error>,
 }
 
 /// A program, or a file if the name begins with `/`, and Debian's package of it.
-pub type Need = (&'static str, &'static str);
+pub type RequiredProgram = (&'static str, &'static str);
 
 /// Source and directory of a dataset that is being made.
 #[derive(Debug, Clone, Copy)]
-pub struct Making<'a> {
+pub struct DatasetBuild<'a> {
     pub dir: &'a Path,
-    pub source: &'a Source,
+    pub source: &'a SourceTree,
     pub quick: bool,
 }
 
-impl Making<'_> {
+impl DatasetBuild<'_> {
     /// Returns `full`, or `little` of a quick run.
     pub fn size<T>(&self, full: T, little: T) -> T {
         if self.quick { little } else { full }
@@ -69,7 +69,7 @@ impl Dataset {
 
     /// Fails with [`Failure::NotInstalled`] if anything is missing that it is made of.
     pub fn require(&self) -> Result<(), Failure> {
-        let missing = |(name, _): &&Need| find(name).is_none();
+        let missing = |(name, _): &&RequiredProgram| find(name).is_none();
         match self.needs.iter().find(missing) {
             Some((name, package)) => {
                 Err(Failure::NotInstalled { program: (*name).to_owned(), package })
@@ -145,12 +145,12 @@ pub fn let_through(dir: &Path) -> Result<(), Error> {
 }
 
 /// Datasets that have been made in this invocation, on the machine's own disk.
-pub struct Store {
+pub struct DatasetStore {
     dir: TempDir,
     quick: bool,
 }
 
-impl Store {
+impl DatasetStore {
     /// An empty store.
     pub fn new(quick: bool) -> Result<Self, Error> {
         let parent = std::env::temp_dir();
@@ -164,7 +164,7 @@ impl Store {
 
     /// Returns the directory of a dataset, made now if it has not been. If the machine lacks what
     /// it is made of, the directory is empty, and the row says so.
-    pub fn get(&self, data: &Dataset, source: &Source) -> Result<PathBuf, Error> {
+    pub fn get(&self, data: &Dataset, source: &SourceTree) -> Result<PathBuf, Error> {
         let path = self.dir.path().join(data.dir);
         if path.is_dir() {
             return Ok(path);
@@ -176,7 +176,7 @@ impl Store {
         // Twice: some are made of something else.
         require_space(self.dir.path(), 2 * data.space(self.quick))?;
         let clock = progress::clock("making what the rows work on");
-        let made = (data.make)(&Making { dir: &path, source, quick: self.quick });
+        let made = (data.make)(&DatasetBuild { dir: &path, source, quick: self.quick });
         clock.finish_and_clear();
         made.map(|()| path)
     }
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn data_are_made_once_and_forgotten() {
-        let store = Store::new(true).unwrap();
-        let source = Source { root: "/usr/include".into(), what: "headers".into() };
+        let store = DatasetStore::new(true).unwrap();
+        let source = SourceTree { root: "/usr/include".into(), what: "headers".into() };
         let path = store.get(&MARKED, &source).unwrap();
         fs::remove_file(path.join("f")).unwrap();
         assert_eq!(store.get(&MARKED, &source).unwrap(), path);

@@ -15,7 +15,7 @@ use indicatif::ProgressBar;
 use runahead_harness::{find_program, helper_text};
 
 use crate::data::copy_tree::{Links, copy_tree};
-use crate::data::job::{Fresh, Ground, Job, set_environment};
+use crate::data::job::{Fresh, Job, JobPlaces, set_environment};
 use crate::data::shared_libraries::{C_LIBRARY, libraries, named};
 use crate::error::{Error, Failure};
 
@@ -71,7 +71,7 @@ impl App {
     }
 
     /// Returns its directory on the storage, and the job that starts its program.
-    fn job(&self, ground: &Ground<'_>) -> Result<(PathBuf, Job), Error> {
+    fn job(&self, ground: &JobPlaces<'_>) -> Result<(PathBuf, Job), Error> {
         let dir = ground.root.join(self.dir);
         let program = dir.join(self.program);
         if !program.is_file() {
@@ -83,24 +83,24 @@ impl App {
 }
 
 /// Imports 300 modules or more.
-pub fn import(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn import(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(PYTHON.job(ground)?.1.args(["-c", IMPORTS]))
 }
 
 /// Runs the script with modules.
-pub fn run_script(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn run_script(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let (dir, job) = NODE.job(ground)?;
     let job = job.args([dir.join("app/main.js")]);
     Ok(if dir.join("lib").is_dir() { with_libraries(job, &dir) } else { job })
 }
 
 /// Starts the virtual machine.
-pub fn start_java(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn start_java(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(JAVA.job(ground)?.1.args(["-version"]))
 }
 
 /// Runs the configure script.
-pub fn configure(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn configure(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let (dir, job) = UNIX.job(ground)?;
     let fresh = Fresh { from: None, dir: ground.out.join("configure") };
     let job = job.args([dir.join("configure"), dir]);
@@ -270,7 +270,7 @@ mod tests {
     fn a_missing_program_is_a_failure_of_its_row() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
-        let result = start_java(&Ground { root: dir, dir, out: dir, quick: true });
+        let result = start_java(&JobPlaces { root: dir, dir, out: dir, quick: true });
         assert!(matches!(result, Err(Error::Failure(Failure::NotInstalled { .. }))));
     }
 }

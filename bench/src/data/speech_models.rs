@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, copy};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, copy};
 use crate::error::Error;
 
 const MODEL: &str = "/usr/share/pocketsphinx/model/en-us";
@@ -25,13 +25,13 @@ pub static SPEECH: Dataset = Dataset {
     make,
 };
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     copy(Path::new(MODEL), &making.dir.join("model"))?;
     copy(Path::new(RECORDING), &making.dir.join("recording.raw"))
 }
 
 /// Recognizes the recording.
-pub fn recognize(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn recognize(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     Ok(Job::new("pocketsphinx_continuous", "pocketsphinx", ground.dir)
         .args(["-hmm", "model/en-us", "-lm", "model/en-us.lm.bin"])
         .args(["-dict", "model/cmudict-en-us.dict", "-infile", "recording.raw"])

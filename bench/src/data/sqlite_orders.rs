@@ -4,8 +4,8 @@ use std::process::Command;
 
 use runahead_harness::run_helper;
 
-use crate::data::job::{Ground, Job};
-use crate::data::row_datasets::{Dataset, Making, script};
+use crate::data::job::{Job, JobPlaces};
+use crate::data::row_datasets::{Dataset, DatasetBuild, script};
 use crate::error::Error;
 
 pub static ORDERS: Dataset =
@@ -18,7 +18,7 @@ const FILE: &str = "orders.db";
 const COUNT: u32 = 4_000_000;
 const QUICK_COUNT: u32 = 40_000;
 
-fn make(making: &Making<'_>) -> Result<(), Error> {
+fn make(making: &DatasetBuild<'_>) -> Result<(), Error> {
     let orders = making.size(COUNT, QUICK_COUNT);
     let size = format!("CREATE TEMP TABLE size AS SELECT {orders} AS orders;\n");
     let script = script(&(size + SCRIPT))?;
@@ -29,7 +29,7 @@ fn make(making: &Making<'_>) -> Result<(), Error> {
 }
 
 /// A range of the index of customers: five customers, whose orders are all over the file.
-pub fn range(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn range(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     select(
         ground,
         "select count(*), sum(length(note)), sum(total) from orders where customer between 100 and 104",
@@ -37,7 +37,7 @@ pub fn range(ground: &Ground<'_>) -> Result<Job, Error> {
 }
 
 /// Orders by way of the customers' own table.
-pub fn join(ground: &Ground<'_>) -> Result<Job, Error> {
+pub fn join(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     select(
         ground,
         "select c.name, count(o.id), sum(o.total) from customer c \
@@ -45,6 +45,6 @@ pub fn join(ground: &Ground<'_>) -> Result<Job, Error> {
     )
 }
 
-fn select(ground: &Ground<'_>, select: &str) -> Result<Job, Error> {
+fn select(ground: &JobPlaces<'_>, select: &str) -> Result<Job, Error> {
     Ok(Job::new("sqlite3", "sqlite3", ground.dir).args([FILE, select]))
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use runahead_harness::{note, read_json, require_program, say, subject, write_at_once, write_json};
 
-use crate::data::copy_tree::{self, Census};
-use crate::data::linux_source::{self, Source};
-use crate::data::row_datasets::{Dataset, Store};
+use crate::data::copy_tree::{self, TreeCensus};
+use crate::data::linux_source::{self, SourceTree};
+use crate::data::row_datasets::{Dataset, DatasetStore};
 use crate::error::Error;
 use crate::measure::row_measurement::Bench;
 use crate::measure::run_outcome::digest;
 use crate::measure::runahead_prefix::require_mechanisms;
 use crate::measure::running_command::Runner;
-use crate::measure::slow_storage::{Filling, Scratch, Site};
+use crate::measure::slow_storage::{FilledStorage, MemoryDirectory, StorageContent};
 use crate::measure::warm_programs::version;
 use crate::options::Run;
 use crate::report::json_results::{Report, Settings, Tree};
@@ -52,7 +52,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     }
     let quick = options.quick;
     let (source, tree) = match rows.iter().all(Row::is_everyday) {
-        true => (Source { root: PathBuf::new(), what: String::new() }, system_tree()),
+        true => (SourceTree { root: PathBuf::new(), what: String::new() }, system_tree()),
         false => {
             require_program("strace", "strace")?;
             let source =
@@ -66,7 +66,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         Some(data) => data.space(quick),
         None => row.place.space(quick),
     };
-    let scratch = Scratch::new(rows.iter().map(space).max().unwrap_or(0))?;
+    let scratch = MemoryDirectory::new(rows.iter().map(space).max().unwrap_or(0))?;
     let keep = std::env::temp_dir().join("runahead-bench-differs");
     let build = runahead.as_deref().map(digest).transpose()?;
     let bench = Bench {
@@ -82,13 +82,13 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let order: Vec<_> = row_selection::all().into_iter().map(|row| row.name).collect();
     let mut report = start(&bench, tree, &output, &rows)?;
     let mut taken_down = Ok(());
-    let store = Store::new(quick)?;
+    let store = DatasetStore::new(quick)?;
     let sites = sites(&rows);
     for (n, &(place, data)) in sites.iter().enumerate() {
         let here: Vec<_> = rows.iter().filter(|row| is_on(row, place, data)).collect();
         let made = data.map(|data| store.get(data, &source)).transpose()?;
         let system = options.root.as_deref().filter(|_| here[0].is_everyday());
-        let filling = Filling {
+        let filling = StorageContent {
             rows: &here,
             source: &source,
             files: files(quick),
@@ -96,7 +96,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
             system: system.map(|system| (system, &*bench.runner.out)),
             quick,
         };
-        let site = Site::up(&scratch, place, filling)?;
+        let site = FilledStorage::up(&scratch, place, filling)?;
         // Datasets are large, and may be in memory.
         if let Some(data) =
             data.filter(|data| sites[n + 1..].iter().all(|(_, d)| *d != Some(*data)))
@@ -134,7 +134,7 @@ fn files(quick: bool) -> usize {
 
 /// Description of the system that everyday commands work in.
 fn system_tree() -> Tree {
-    Tree { what: "a Debian system of 8 GB".to_owned(), census: Census::default() }
+    Tree { what: "a Debian system of 8 GB".to_owned(), census: TreeCensus::default() }
 }
 
 fn is_on(row: &Row, place: &Place, data: Option<&Dataset>) -> bool {

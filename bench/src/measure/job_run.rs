@@ -8,7 +8,7 @@ use runahead_harness::remove;
 use runahead_testbed::Swap;
 
 use crate::data::copy_tree::{Links, copy_tree};
-use crate::data::job::{Fresh, Gauge, Job, Manner};
+use crate::data::job::{CommandEnd, FigureSource, Fresh, Job};
 use crate::error::{Error, Failure};
 use crate::measure::control_group::Group;
 use crate::measure::run_outcome::Outcome;
@@ -19,7 +19,7 @@ use crate::report::run_report::Kind;
 /// Runs `job`, with `prefix` in front of it, to its end. A run that takes too long, or is
 /// interrupted, is killed.
 pub fn run(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
-    if let Gauge::Told(file) = &job.gauge {
+    if let FigureSource::Told(file) = &job.gauge {
         remove(file)?;
     }
     if let Some(file) = &job.artefact {
@@ -38,12 +38,12 @@ pub fn run(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Resul
     });
     let job = inside.as_ref().unwrap_or(job);
     let outcome = match job.manner {
-        Manner::Itself => runner.start(job, kind, prefix)?.finish(job),
-        Manner::Serving { requests, pipeline } => {
+        CommandEnd::Itself => runner.start(job, kind, prefix)?.finish(job),
+        CommandEnd::Serving { requests, pipeline } => {
             let load = redis_load::Load { requests, pipeline };
             redis_load::serve(runner, job, kind, prefix, load)
         }
-        Manner::Sleeping => resident_memory::look(runner, job, kind, prefix),
+        CommandEnd::Sleeping => resident_memory::look(runner, job, kind, prefix),
     };
     if let Some(fresh) = &job.fresh {
         remove(&fresh.dir)?;
@@ -141,13 +141,13 @@ mod tests {
         let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
         let told = dir.path().join("told");
         let job = Job {
-            gauge: Gauge::Told(told.clone()),
+            gauge: FigureSource::Told(told.clone()),
             ..shell(&format!("echo 12.5 > {}", told.display()))
         };
         assert_eq!(run(&runner, &job, Kind::Plain, &[]).unwrap().figure, Some(12.5));
-        let job = Job { gauge: Gauge::Told(told), ..shell("true") };
+        let job = Job { gauge: FigureSource::Told(told), ..shell("true") };
         assert_eq!(run(&runner, &job, Kind::Plain, &[]).unwrap().figure, None, "an older figure");
-        let job = Job { gauge: Gauge::MicrosecondsEach(10), ..shell("sleep 0.1") };
+        let job = Job { gauge: FigureSource::MicrosecondsEach(10), ..shell("sleep 0.1") };
         assert!(run(&runner, &job, Kind::Plain, &[]).unwrap().figure >= Some(10_000.0));
     }
 
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_sleeper_is_measured_and_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let ground = crate::data::job::Ground {
+        let ground = crate::data::job::JobPlaces {
             root: dir.path(),
             dir: dir.path(),
             out: dir.path(),

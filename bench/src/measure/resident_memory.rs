@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::data::job::{Gauge, Job};
+use crate::data::job::{FigureSource, Job};
 use crate::error::{Error, Failure};
 use crate::measure::run_outcome::Outcome;
 use crate::measure::running_command::Runner;
@@ -23,7 +23,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// its resident memory in KiB.
 pub fn look(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
     let mut running = runner.start(job, kind, prefix)?;
-    let Gauge::Told(awake) = &job.gauge else {
+    let FigureSource::Told(awake) = &job.gauge else {
         return Err(Failure::NoFigure(kind.name()).into());
     };
     let pid = running.until(|| said(awake))?;

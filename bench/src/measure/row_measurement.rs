@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use runahead_harness::{last_line, note, remove};
 use serde_json::Value;
 
-use crate::data::job::{Ground, Job};
+use crate::data::job::{Job, JobPlaces};
 use crate::error::{Error, Failure};
 use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Access, Accesses};
@@ -22,12 +22,12 @@ use crate::measure::rubbish_hints::{faulty_runahead, is_planted, stopped};
 use crate::measure::run_outcome::{Outcome, difference, keep};
 use crate::measure::runahead_prefix::{option, switches, under_runahead};
 use crate::measure::running_command::Runner;
-use crate::measure::slow_storage::Site;
+use crate::measure::slow_storage::FilledStorage;
 use crate::measure::user_files;
 use crate::measure::warm_programs::Programs;
 use crate::report::command_text::describe;
 use crate::report::json_results::{OracleReport, RowReport, Settings};
-use crate::report::row_summary::{Judged, Summary, Verdict};
+use crate::report::row_summary::{RowMeasure, Summary, Verdict};
 use crate::report::run_report::{Kind, RunReport};
 use crate::rows::row_definition::{Cache, Content, Row};
 use crate::rows::storage_kinds::Medium;
@@ -55,7 +55,7 @@ pub struct Bench {
 struct Measurement<'a> {
     bench: &'a Bench,
     row: &'a Row,
-    site: &'a Site,
+    site: &'a FilledStorage,
     job: Job,
     programs: Programs,
     /// The program under test, where the job's user can run it.
@@ -74,7 +74,7 @@ struct Measurement<'a> {
 
 impl Bench {
     /// Measures `row`; failures of the row itself are in the report.
-    pub fn measure(&self, row: &Row, site: &Site) -> Result<RowReport, Error> {
+    pub fn measure(&self, row: &Row, site: &FilledStorage) -> Result<RowReport, Error> {
         match self.begin(row, site) {
             Ok(mut m) => {
                 let failure = match m.all() {
@@ -94,9 +94,13 @@ impl Bench {
         }
     }
 
-    fn begin<'a>(&'a self, row: &'a Row, site: &'a Site) -> Result<Measurement<'a>, Error> {
+    fn begin<'a>(
+        &'a self,
+        row: &'a Row,
+        site: &'a FilledStorage,
+    ) -> Result<Measurement<'a>, Error> {
         let (root, out, quick) = (site.root(), &*self.runner.out, self.settings.quick);
-        let mut job = row.job(&Ground { root, dir: root, out, quick })?;
+        let mut job = row.job(&JobPlaces { root, dir: root, out, quick })?;
         job.options.extend(switches(row.without));
         job.options.extend(switches(&self.without));
         let runahead = user_files::usable(self.runahead.as_deref(), &job, out)?;
@@ -110,7 +114,7 @@ impl Bench {
     fn measurement<'a>(
         &'a self,
         row: &'a Row,
-        site: &'a Site,
+        site: &'a FilledStorage,
         job: Job,
         programs: Programs,
         runahead: Option<PathBuf>,
@@ -437,9 +441,9 @@ impl Measurement<'_> {
     fn report(self, failure: Option<String>) -> Result<RowReport, Error> {
         let Self { bench, row, site, runs, .. } = self;
         let judged = match row.cost {
-            Some(cost) => Judged::Cost(row.cache, cost),
-            None if row.without.is_some() || row.is_everyday() => Judged::Nothing,
-            None => Judged::Ratio(row.cache, row.target),
+            Some(cost) => RowMeasure::Cost(row.cache, cost),
+            None if row.without.is_some() || row.is_everyday() => RowMeasure::Nothing,
+            None => RowMeasure::Ratio(row.cache, row.target),
         };
         let mut summary = Summary::of(&runs, judged, failure.is_some());
         let quick = bench.settings.quick;

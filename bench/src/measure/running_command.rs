@@ -15,7 +15,7 @@ use runahead_harness::{describe, interrupt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::data::job::{Gauge, Job};
+use crate::data::job::{FigureSource, Job};
 use crate::error::{Error, Failure};
 use crate::measure::run_outcome::{Files, Outcome, digest, digest_of_lines};
 use crate::report::run_report::Kind;
@@ -147,12 +147,14 @@ fn said(job: &Job, files: &Files) -> Result<bool, Error> {
     Ok(String::from_utf8_lossy(&text).contains(wanted))
 }
 
-fn figure(gauge: &Gauge, elapsed: Duration) -> Option<f64> {
+fn figure(gauge: &FigureSource, elapsed: Duration) -> Option<f64> {
     match gauge {
-        Gauge::None => None,
-        Gauge::MicrosecondsEach(times) => Some(elapsed.as_secs_f64() * 1e6 / f64::from(*times)),
+        FigureSource::None => None,
+        FigureSource::MicrosecondsEach(times) => {
+            Some(elapsed.as_secs_f64() * 1e6 / f64::from(*times))
+        }
         // A program that failed may not have written it; then its exit status differs.
-        Gauge::Told(file) => fs::read_to_string(file).ok()?.trim().parse().ok(),
+        FigureSource::Told(file) => fs::read_to_string(file).ok()?.trim().parse().ok(),
     }
 }
 

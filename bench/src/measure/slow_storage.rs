@@ -15,9 +15,9 @@ use runahead_testbed::model::Service;
 use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage, drop_caches};
 use tempfile::TempDir;
 
-use crate::data::copy_tree::{self, Census, Links};
+use crate::data::copy_tree::{self, Links, TreeCensus};
 use crate::data::job::set_environment;
-use crate::data::linux_source::{self, Source};
+use crate::data::linux_source::{self, SourceTree};
 use crate::data::progress::{self, Unit};
 use crate::data::row_datasets::{self, let_through};
 use crate::error::Error;
@@ -39,11 +39,11 @@ const IMAGE_BYTES: u64 = 2 << 30;
 const MEMORY: &str = "/dev/shm";
 
 /// The one directory in memory.
-pub struct Scratch {
+pub struct MemoryDirectory {
     dir: TempDir,
 }
 
-impl Scratch {
+impl MemoryDirectory {
     /// A scratch directory with `need` bytes free.
     pub fn new(need: u64) -> Result<Self, Error> {
         let memory = Path::new(MEMORY);
@@ -71,11 +71,11 @@ impl Scratch {
 
 /// Content to put on a storage.
 #[derive(Clone, Copy)]
-pub struct Filling<'a> {
+pub struct StorageContent<'a> {
     /// The rows that work on the storage, which say what they need on it.
     pub rows: &'a [&'a Row],
     /// The tree; of a large disk, unless `quick`, all of the source that the tree is a part of.
-    pub source: &'a Source,
+    pub source: &'a SourceTree,
     /// At most so many files of it.
     pub files: usize,
     /// Directory of the dataset, if the rows have one.
@@ -86,17 +86,17 @@ pub struct Filling<'a> {
     pub quick: bool,
 }
 
-impl Filling<'_> {
+impl StorageContent<'_> {
     fn has(&self, content: Content) -> bool {
         self.rows.iter().any(|row| row.content == content)
     }
 }
 
 /// A storage that is up and filled. Dropping it takes it down.
-pub struct Site {
+pub struct FilledStorage {
     root: PathBuf,
-    slow: Slow,
-    census: Census,
+    slow: SlowMedium,
+    census: TreeCensus,
     /// Mount points below the root, to be unmounted first.
     mounted: Vec<PathBuf>,
     /// Directory that the share shows, to be removed with it.
@@ -104,20 +104,24 @@ pub struct Site {
     spinners: Option<Spinners>,
 }
 
-enum Slow {
+enum SlowMedium {
     Disk(Disk),
     Share(Share),
     /// Memory: nothing that could be slow.
     None,
 }
 
-impl Site {
+impl FilledStorage {
     /// Brings it up with the delay off. After an error nothing is left up.
-    pub fn up(scratch: &Scratch, place: &Place, filling: Filling<'_>) -> Result<Self, Error> {
+    pub fn up(
+        scratch: &MemoryDirectory,
+        place: &Place,
+        filling: StorageContent<'_>,
+    ) -> Result<Self, Error> {
         // Each place has its own: one that could not be taken down is not in another's way.
         let root = scratch.path().join(place.name);
         fs::create_dir_all(&root).map_err(Error::system("create", &root))?;
-        let (slow, census, mounted) = (Slow::None, Census::default(), Vec::new());
+        let (slow, census, mounted) = (SlowMedium::None, TreeCensus::default(), Vec::new());
         let mut site = Self { root, slow, census, mounted, source: None, spinners: None };
         match (place.medium, place.service(filling.quick)) {
             (Medium::Disk, service) => site.up_disk(scratch, place, service, filling)?,
@@ -127,7 +131,7 @@ impl Site {
                 site.source = Some(source.clone());
                 site.census = fill(&source, place, filling)?;
                 let options = ShareOptions::new(&source, &site.root).parallel(latency, parallel);
-                site.slow = Slow::Share(Share::up(&options.delay(false))?);
+                site.slow = SlowMedium::Share(Share::up(&options.delay(false))?);
             }
             _ => {}
         }
@@ -143,10 +147,10 @@ impl Site {
 
     fn up_disk(
         &mut self,
-        scratch: &Scratch,
+        scratch: &MemoryDirectory,
         place: &Place,
         service: Service,
-        filling: Filling<'_>,
+        filling: StorageContent<'_>,
     ) -> Result<(), Error> {
         let plain = DiskOptions { service, ..DiskOptions::new(&self.root).delay(false) };
         let size = match filling.rows.first().and_then(|row| row.data()) {
@@ -157,7 +161,7 @@ impl Site {
         };
         let in_memory = filling.system.is_none().then(|| scratch.path().to_owned());
         let backing_dir = in_memory.unwrap_or_else(|| plain.backing_dir.clone());
-        self.slow = Slow::Disk(Disk::up(&DiskOptions { backing_dir, ..plain }.size(size))?);
+        self.slow = SlowMedium::Disk(Disk::up(&DiskOptions { backing_dir, ..plain }.size(size))?);
         self.census = fill(&self.root, place, filling)?;
         match filling.system {
             Some(_) => Ok(()),
@@ -190,7 +194,7 @@ impl Site {
     }
 
     /// Returns the census of what a row works on, if that is not the tree that all rows have.
-    pub fn content(&self, row: &Row) -> Result<Option<Census>, Error> {
+    pub fn content(&self, row: &Row) -> Result<Option<TreeCensus>, Error> {
         match (row.content, &self.source) {
             // Beside the share, and so without waiting.
             (Content::App(app), Some(source)) => {
@@ -238,32 +242,32 @@ impl Site {
         for at in std::mem::take(&mut self.mounted).iter().rev() {
             let _ = Command::new("umount").arg(at).status();
         }
-        match std::mem::replace(&mut self.slow, Slow::None) {
-            Slow::Disk(disk) => disk.down()?,
-            Slow::Share(share) => share.down()?,
+        match std::mem::replace(&mut self.slow, SlowMedium::None) {
+            SlowMedium::Disk(disk) => disk.down()?,
+            SlowMedium::Share(share) => share.down()?,
             // Not what is below a mount that could not be removed.
-            Slow::None if self.source.is_none() => _ = fs::remove_dir(&self.root),
-            Slow::None => {}
+            SlowMedium::None if self.source.is_none() => _ = fs::remove_dir(&self.root),
+            SlowMedium::None => {}
         }
         self.source.take().map_or(Ok(()), |source| Ok(remove(&source)?))
     }
 
     fn storage(&self) -> Option<&Storage> {
         match &self.slow {
-            Slow::Disk(disk) => Some(disk.storage()),
-            Slow::Share(share) => Some(share.storage()),
-            Slow::None => None,
+            SlowMedium::Disk(disk) => Some(disk.storage()),
+            SlowMedium::Share(share) => Some(share.storage()),
+            SlowMedium::None => None,
         }
     }
 }
 
-impl Drop for Site {
+impl Drop for FilledStorage {
     fn drop(&mut self) {
         let _ = self.take_down();
     }
 }
 
-fn fill(root: &Path, place: &Place, filling: Filling<'_>) -> Result<Census, Error> {
+fn fill(root: &Path, place: &Place, filling: StorageContent<'_>) -> Result<TreeCensus, Error> {
     if let Some((system, _)) = filling.system {
         let parts = if place.medium == Medium::Share { IMAGE } else { &["."] };
         if place.medium == Medium::Share {
@@ -272,7 +276,7 @@ fn fill(root: &Path, place: &Place, filling: Filling<'_>) -> Result<Census, Erro
         let clock = progress::clock("copying the Debian system");
         copy_parts(system, parts, root)?;
         clock.finish_and_clear();
-        return Ok(Census::default());
+        return Ok(TreeCensus::default());
     }
     if let Some((data, made)) = filling.rows.first().and_then(|row| row.data()).zip(filling.made) {
         let (to, clock) = (root.join(data.dir), progress::clock("copying what the rows work on"));
@@ -312,7 +316,7 @@ fn copy_parts(source: &Path, parts: &[&str], to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn copy_source(root: &Path, filling: Filling<'_>) -> Result<(), Error> {
+fn copy_source(root: &Path, filling: StorageContent<'_>) -> Result<(), Error> {
     let twice = filling.has(Content::Repository);
     let (source, files) = (&filling.source.root, filling.files);
     let total = copy_tree::census(source, files)?.files * if twice { 2 } else { 1 };

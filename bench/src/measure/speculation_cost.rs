@@ -276,7 +276,7 @@ impl Bench {
             .args([socket.as_os_str(), latency.as_micros().to_string().as_ref()])
             .stdin(Stdio::null())
             .spawn()
-            .map(Serving)
+            .map(RunningService)
             .map_err(Error::system("run", &service))?;
         while !socket.exists() {
             if let Ok(Some(status)) = serving.0.try_wait() {
@@ -300,9 +300,9 @@ impl Bench {
 }
 
 /// A service, which ends when this is dropped.
-struct Serving(Child);
+struct RunningService(Child);
 
-impl Drop for Serving {
+impl Drop for RunningService {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -19,16 +19,16 @@ use runahead_harness::markdown::Table;
 use runahead_harness::{note, read_json, say, subject};
 use serde_json::Value;
 
-use crate::data::job::{Ground, Job};
+use crate::data::job::{Job, JobPlaces};
 use crate::data::linux_source;
 use crate::data::mapped_files::{NUMBERS, storing};
-use crate::data::row_datasets::Store;
+use crate::data::row_datasets::DatasetStore;
 use crate::error::{Error, Failure};
 use crate::measure::job_run::run;
 use crate::measure::run_outcome::{Outcome, difference};
 use crate::measure::runahead_prefix::{switches, under_runahead};
 use crate::measure::running_command::Runner;
-use crate::measure::slow_storage::{Filling, Scratch, Site};
+use crate::measure::slow_storage::{FilledStorage, MemoryDirectory, StorageContent};
 use crate::options::Syncs;
 use crate::report::row_summary::median;
 use crate::report::run_report::Kind;
@@ -68,15 +68,21 @@ struct Line {
 pub fn syncs(options: &Syncs) -> Result<bool, Error> {
     let runahead = subject("runahead", options.subject.runahead.as_deref())?;
     let quick = options.quick;
-    let scratch = Scratch::new(NUMBERS.space(quick))?;
+    let scratch = MemoryDirectory::new(NUMBERS.space(quick))?;
     let source = linux_source::at_hand(1)?;
-    let store = Store::new(quick)?;
+    let store = DatasetStore::new(quick)?;
     let made = store.get(&NUMBERS, &source)?;
     let rows = row_selection::select(&["stores".to_owned()])?;
     let rows: Vec<_> = rows.iter().collect();
-    let filling =
-        Filling { rows: &rows, source: &source, files: 0, made: Some(&made), system: None, quick };
-    let site = Site::up(&scratch, &DISK, filling)?;
+    let filling = StorageContent {
+        rows: &rows,
+        source: &source,
+        files: 0,
+        made: Some(&made),
+        system: None,
+        quick,
+    };
+    let site = FilledStorage::up(&scratch, &DISK, filling)?;
     store.forget(&NUMBERS)?;
     site.set_delay(true)?;
     let runner = Runner { out: scratch.out()?, limit: Duration::from_secs(600) };
@@ -90,7 +96,7 @@ pub fn syncs(options: &Syncs) -> Result<bool, Error> {
             continue;
         }
         let root = site.root();
-        let ground = Ground { root, dir: &root.join(NUMBERS.dir), out: &runner.out, quick };
+        let ground = JobPlaces { root, dir: &root.join(NUMBERS.dir), out: &runner.out, quick };
         let job = storing(&ground, [mib << 10, reads, PAGES])?;
         for pair in 1..=options.pairs.max(1) {
             let line = measure(&runner, &site, &job, &runahead, &options.without, mib, pair)?;
@@ -110,7 +116,7 @@ pub fn syncs(options: &Syncs) -> Result<bool, Error> {
 
 fn measure(
     runner: &Runner,
-    site: &Site,
+    site: &FilledStorage,
     job: &Job,
     runahead: &Path,
     without: &[String],

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::copy_tree::Census;
+use crate::data::copy_tree::TreeCensus;
 use crate::error::Error;
 use crate::report::machine::Machine;
 use crate::report::row_summary::Summary;
@@ -47,7 +47,7 @@ pub struct Settings {
 pub struct Tree {
     /// Description for people.
     pub what: String,
-    pub census: Census,
+    pub census: TreeCensus,
 }
 
 /// Results of a row.
@@ -63,7 +63,7 @@ pub struct RowReport {
     pub storage: String,
     /// Content of the storage, if not the tree.
     #[serde(default)]
-    pub content: Option<Census>,
+    pub content: Option<TreeCensus>,
     /// Programs that the recorded run started, itself included.
     #[serde(default)]
     pub starts: Option<usize>,

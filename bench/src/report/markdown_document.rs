@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use runahead_harness::markdown::{Table, wrapped};
 
-use crate::data::copy_tree::Census;
+use crate::data::copy_tree::TreeCensus;
 use crate::report::json_results::{Report, RowReport, Section};
 use crate::report::machine::date;
 use crate::report::row_summary::{Verdict, median_of};
@@ -104,7 +104,7 @@ fn facts(report: &Report) -> Table {
     };
     let memory = (m.memory_mib + 512) / 1024;
     let runahead = report.runahead.as_deref().unwrap_or("not measured");
-    let Census { files, dirs, bytes } = t.census;
+    let TreeCensus { files, dirs, bytes } = t.census;
     let mut facts = Table::new(["", ""]);
     let machine =
         format!("{} x {}, {memory} GiB, {}, Linux {}", m.cores, m.processor, m.system, m.kernel);
@@ -159,7 +159,7 @@ fn failures(report: &Report) -> String {
 /// The command of a row, and the numbers that belong to it.
 fn about(row: &RowReport) -> String {
     let mut out = format!("- `{}`: {}", row.name, row.about);
-    if let Some(Census { files, dirs, bytes }) = &row.content {
+    if let Some(TreeCensus { files, dirs, bytes }) = &row.content {
         out += &format!(" ({files} files in {dirs} directories, {} MiB)", bytes >> 20);
     }
     out += &format!(". `{}`", row.command);
@@ -196,7 +196,7 @@ fn about(row: &RowReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::row_summary::{Judged, Summary};
+    use crate::report::row_summary::{RowMeasure, Summary};
     use crate::report::run_report::RunReport;
     use crate::report::tables::tests::{everyday, report as report_of, row};
     use crate::rows::cost_limits::{Cost, Unit};
@@ -227,11 +227,11 @@ mod tests {
         let row = &mut report.rows[0];
         let cost = Cost::ratio(Unit::Seconds, 1.02);
         row.cost = Some(cost);
-        row.content = Some(Census { files: 7, dirs: 2, bytes: 3 << 20 });
+        row.content = Some(TreeCensus { files: 7, dirs: 2, bytes: 3 << 20 });
         row.runs[1].more.insert("Pss in KiB".into(), 12.0);
         row.cache = Cache::Warm;
         row.build = Some("0123abcd".into());
-        row.summary = Summary::of(&row.runs, Judged::Cost(Cache::Warm, cost), false);
+        row.summary = Summary::of(&row.runs, RowMeasure::Cost(Cache::Warm, cost), false);
         let text = document(&report);
         let line = "| tar | 10.00 s | 10.30 s | 1.030 | 1.030 to 1.030 | +300.0 ms | at most 1.02 | **MISS** | 1970-01-01 0123abcd |";
         assert!(text.contains("## How cheap") && text.contains(line), "{text}");
@@ -251,14 +251,14 @@ mod tests {
         let row = &mut report.rows[0];
         row.without = Some("stale".into());
         row.runs.push(RunReport { kind: Kind::Whole, seconds: 0.5, ..row.runs[0].clone() });
-        row.summary = Summary::of(&row.runs, Judged::Nothing, false);
+        row.summary = Summary::of(&row.runs, RowMeasure::Nothing, false);
         let line = line("20.0 | 20.0 to 20.0 | 2.0 | 2.0 to 2.0");
         let text = document(&report);
         assert!(text.contains("## Ablation") && text.contains(&line), "{text}");
         assert!(!text.contains("falls short"), "{text}");
         let row = &mut report.rows[0];
         row.failure = Some("outputs DIFFER".into());
-        row.summary = Summary::of(&row.runs, Judged::Nothing, true);
+        row.summary = Summary::of(&row.runs, RowMeasure::Nothing, true);
         let text = document(&report);
         assert!(
             text.contains("| **FAILED** |") && text.contains("`tar`: outputs DIFFER"),
@@ -272,7 +272,7 @@ mod tests {
         let row = &mut report.rows[0];
         let cost = Cost::ratio(Unit::Seconds, 1.03);
         row.cost = Some(cost);
-        row.summary = Summary::of(&row.runs, Judged::Cost(Cache::Cold, cost), false);
+        row.summary = Summary::of(&row.runs, RowMeasure::Cost(Cache::Cold, cost), false);
         let text = document(&report);
         let line =
             line("10.00 s | 10.20 s | 1.020 | 1.020 to 1.020 | +200.0 ms | at most 1.03 | pass");

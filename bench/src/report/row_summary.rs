@@ -76,7 +76,7 @@ pub enum Verdict {
 
 /// Measure of a row.
 #[derive(Debug, Clone, Copy)]
-pub enum Judged {
+pub enum RowMeasure {
     /// The ratio of elapsed times, and the target.
     Ratio(Cache, f64),
     /// Figures, and limits on them.
@@ -110,29 +110,29 @@ pub fn processor_ratio(runs: &[RunReport], kind: Kind) -> Option<f64> {
 
 impl Summary {
     /// The summary of these runs.
-    pub fn of(runs: &[RunReport], judged: Judged, failed: bool) -> Self {
+    pub fn of(runs: &[RunReport], judged: RowMeasure, failed: bool) -> Self {
         let cache = match judged {
-            Judged::Ratio(cache, _) | Judged::Cost(cache, _) => cache,
-            Judged::Nothing => Cache::Cold,
+            RowMeasure::Ratio(cache, _) | RowMeasure::Cost(cache, _) => cache,
+            RowMeasure::Nothing => Cache::Cold,
         };
         let value = |kind| median_of(runs, kind, |run| Some(run.value()));
         let (plain, runahead, oracle) =
             (value(Kind::Plain), value(Kind::Runahead), value(Kind::Oracle));
         // How many times faster; else how many times slower.
-        let faster = matches!(judged, Judged::Ratio(Cache::Cold, _) | Judged::Nothing);
+        let faster = matches!(judged, RowMeasure::Ratio(Cache::Cold, _) | RowMeasure::Nothing);
         let ratios = pair_ratios(runs, Kind::Runahead, faster);
         let ratio = match cache {
             Cache::Cold => median(ratios.iter().copied()),
             Cache::Warm => quotient(runahead, plain),
         };
         let added = match judged {
-            Judged::Cost(..) => plain.zip(runahead).map(|(plain, runahead)| runahead - plain),
-            Judged::Ratio(..) | Judged::Nothing => None,
+            RowMeasure::Cost(..) => plain.zip(runahead).map(|(plain, runahead)| runahead - plain),
+            RowMeasure::Ratio(..) | RowMeasure::Nothing => None,
         };
         let met = match (judged, ratio, added) {
-            (Judged::Ratio(Cache::Cold, target), Some(ratio), _) => Some(ratio >= target),
-            (Judged::Ratio(Cache::Warm, target), Some(ratio), _) => Some(ratio <= target),
-            (Judged::Cost(_, cost), Some(ratio), Some(added)) => Some(cost.met(ratio, added)),
+            (RowMeasure::Ratio(Cache::Cold, target), Some(ratio), _) => Some(ratio >= target),
+            (RowMeasure::Ratio(Cache::Warm, target), Some(ratio), _) => Some(ratio <= target),
+            (RowMeasure::Cost(_, cost), Some(ratio), Some(added)) => Some(cost.met(ratio, added)),
             _ => None,
         };
         let verdict = match (failed, met) {
@@ -189,7 +189,7 @@ mod tests {
     use crate::rows::cost_limits::Unit;
 
     fn cold(runs: &[RunReport], target: f64, failed: bool) -> Summary {
-        Summary::of(runs, Judged::Ratio(Cache::Cold, target), failed)
+        Summary::of(runs, RowMeasure::Ratio(Cache::Cold, target), failed)
     }
 
     fn run(kind: Kind, pair: usize, seconds: f64) -> RunReport {
@@ -253,11 +253,11 @@ mod tests {
                 run(Kind::Runahead, n, without),
             ]
         });
-        let summary = Summary::of(&runs.concat(), Judged::Nothing, false);
+        let summary = Summary::of(&runs.concat(), RowMeasure::Nothing, false);
         assert_eq!((summary.ratio, summary.spread), (Some(1.5), Some((1.0, 2.0))));
         assert_eq!(summary.whole, Some(Ratio { median: 7.5, spread: (5.0, 10.0) }));
         assert_eq!((summary.verdict, summary.added), (Verdict::Open, None));
-        let failed = Summary::of(&runs.concat(), Judged::Nothing, true);
+        let failed = Summary::of(&runs.concat(), RowMeasure::Nothing, true);
         assert_eq!(failed.verdict, Verdict::Failed);
         assert_eq!(cold(&runs.concat()[..1], 1.0, false).whole, None);
     }
@@ -266,7 +266,7 @@ mod tests {
     fn warm_is_slowdown() {
         let runs = [run(Kind::Plain, 1, 1.0), run(Kind::Runahead, 1, 1.2)];
         let verdict =
-            |target| Summary::of(&runs, Judged::Ratio(Cache::Warm, target), false).verdict;
+            |target| Summary::of(&runs, RowMeasure::Ratio(Cache::Warm, target), false).verdict;
         assert_eq!((verdict(1.15), verdict(1.2)), (Verdict::Miss, Verdict::Pass));
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let runs = [told(Kind::Plain, 200.0), told(Kind::Runahead, 230.0)];
         let judge = |added| {
             let cost = Cost::added(Unit::NanosecondsPerCall, added);
-            Summary::of(&runs, Judged::Cost(Cache::Warm, cost), false)
+            Summary::of(&runs, RowMeasure::Cost(Cache::Warm, cost), false)
         };
         let summary = judge(40.0);
         assert_eq!((summary.plain, summary.added), (Some(200.0), Some(30.0)));
@@ -295,7 +295,7 @@ mod tests {
             .collect();
         let judge = |limit| {
             let cost = Cost::ratio(Unit::Seconds, limit);
-            Summary::of(&runs, Judged::Cost(Cache::Cold, cost), false)
+            Summary::of(&runs, RowMeasure::Cost(Cache::Cold, cost), false)
         };
         // Of the medians it would be 1.1.
         let summary = judge(1.02);

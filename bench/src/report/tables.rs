@@ -211,9 +211,9 @@ pub fn text(report: &Report) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::data::copy_tree::Census;
+    use crate::data::copy_tree::TreeCensus;
     use crate::report::json_results::{Settings, Tree};
-    use crate::report::row_summary::{Judged, Summary};
+    use crate::report::row_summary::{RowMeasure, Summary};
     use crate::report::run_report::RunReport;
     use crate::rows::row_definition::Cache;
 
@@ -234,7 +234,7 @@ pub mod tests {
             target: 15.0,
             measured: 0,
             build: None,
-            summary: Summary::of(&runs, Judged::Ratio(Cache::Cold, 15.0), failure.is_some()),
+            summary: Summary::of(&runs, RowMeasure::Ratio(Cache::Cold, 15.0), failure.is_some()),
             runs,
             oracle: None,
             runahead_stats: None,
@@ -245,7 +245,7 @@ pub mod tests {
     /// A report of these rows.
     pub fn report(rows: Vec<RowReport>) -> Report {
         let settings = Settings { pairs: 1, warm_pairs: 1, oracle_runs: 0, quick: false };
-        let tree = Tree { what: "a tree".into(), census: Census::default() };
+        let tree = Tree { what: "a tree".into(), census: TreeCensus::default() };
         Report { rows, ..Report::new(settings, tree, Some("runahead 0".into())) }
     }
 
@@ -264,7 +264,7 @@ pub mod tests {
             kinds.into_iter().zip(*round).map(move |(kind, figures)| run(n + 1, kind, figures))
         };
         let runs: Vec<_> = rounds.iter().enumerate().flat_map(round).collect();
-        let summary = Summary::of(&runs, Judged::Nothing, !same);
+        let summary = Summary::of(&runs, RowMeasure::Nothing, !same);
         let everyday = Some("slow: 5 ms".to_owned());
         let name = format!("everyday-slow-{command}");
         RowReport { everyday, summary, ..row(&name, runs, None) }

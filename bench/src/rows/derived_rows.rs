@@ -15,10 +15,10 @@ const NO_LOSS: f64 = 0.98;
 const BEST: f64 = 2.5;
 
 /// Storage, row, target, description.
-type Elsewhere = (&'static Place, &'static str, f64, &'static str);
+type OtherStorageRow = (&'static Place, &'static str, f64, &'static str);
 
 #[rustfmt::skip]
-static ELSEWHERE: [Elsewhere; 28] = [
+static ELSEWHERE: [OtherStorageRow; 28] = [
     (&SPINDLES, "grep-files", 3.2, "the first row on four rotating disks"),
     (&SPINDLES, "slices", 3.4, "the slices on four rotating disks"),
     (&SPINDLES, "link", 3.0, "the linker on four rotating disks"),
@@ -51,7 +51,7 @@ static ELSEWHERE: [Elsewhere; 28] = [
 
 /// Returns the rows on other storage, made from `rows`, in the order of the table.
 pub fn elsewhere(rows: &[Row]) -> Vec<Row> {
-    let row = |&(place, name, target, about): &Elsewhere| {
+    let row = |&(place, name, target, about): &OtherStorageRow| {
         let row = named(rows, name);
         let storage = place.name.trim_end_matches('3');
         let row = Row { name: format!("{storage}-{name}"), place, target, about, ..row.clone() };

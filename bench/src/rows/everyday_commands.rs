@@ -7,12 +7,12 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::data::job::{Ground, Inside, Job};
+use crate::data::job::{ChangedRoot, Job, JobPlaces};
 use crate::error::Error;
 use crate::rows::row_definition::{Content, Row};
 use crate::rows::storage_kinds::{EVERYDAY, Medium, Place};
 
-/// Directory inside the system for runahead, its statistics and its records. [`Ground::out`] is
+/// Directory inside the system for runahead, its statistics and its records. [`JobPlaces::out`] is
 /// mounted there.
 pub const OURS: &str = "opt/runahead";
 
@@ -41,7 +41,7 @@ pub fn everyday() -> Vec<Row> {
 }
 
 /// `sh -c LINE` in the system at the root of the storage.
-fn job(name: &str, line: &'static str, ground: &Ground<'_>) -> Result<Job, Error> {
+fn job(name: &str, line: &'static str, ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let (inside, outside) = (Path::new("/").join(OURS), ground.out.to_owned());
     let state = outside.join("state").join(name);
     let env = [
@@ -57,7 +57,7 @@ fn job(name: &str, line: &'static str, ground: &Ground<'_>) -> Result<Job, Error
     Ok(Job {
         around,
         env: env.map(|(name, value)| (name, value.into())).into(),
-        inside: Some(Inside { outside, inside, state }),
+        inside: Some(ChangedRoot { outside, inside, state }),
         ..Job::new("/bin/sh", "dash", Path::new("/")).args(["-c", &script])
     })
 }

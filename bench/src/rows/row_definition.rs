@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::job::{Ground, Job};
+use crate::data::job::{Job, JobPlaces};
 use crate::data::row_datasets::Dataset;
 use crate::data::share_programs::App;
 use crate::error::Error;
@@ -39,7 +39,7 @@ pub enum Content {
 }
 
 /// Makes the command.
-pub type MakeJob = dyn Fn(&Ground<'_>) -> Result<Job, Error>;
+pub type MakeJob = dyn Fn(&JobPlaces<'_>) -> Result<Job, Error>;
 
 /// A row.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Row {
         name: impl Into<String>,
         place: &'static Place,
         content: Content,
-        make: impl Fn(&Ground<'_>) -> Result<Job, Error> + 'static,
+        make: impl Fn(&JobPlaces<'_>) -> Result<Job, Error> + 'static,
         about: &'static str,
     ) -> Self {
         Self {
@@ -120,12 +120,12 @@ impl Row {
     }
 
     /// Makes the command for the storage at `ground.root`.
-    pub fn job(&self, ground: &Ground<'_>) -> Result<Job, Error> {
+    pub fn job(&self, ground: &JobPlaces<'_>) -> Result<Job, Error> {
         match self.data() {
             Some(data) => {
                 data.require()?;
                 let dir = &ground.root.join(data.dir);
-                (self.make)(&Ground { dir, ..*ground })
+                (self.make)(&JobPlaces { dir, ..*ground })
             }
             None => (self.make)(ground),
         }

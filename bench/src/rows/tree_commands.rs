@@ -9,7 +9,7 @@ use runahead_harness::{find_program, remove};
 
 use crate::data::compile_program as compile;
 use crate::data::copy_tree::regular_files;
-use crate::data::job::{Fresh, Gauge, Ground, Job, Manner};
+use crate::data::job::{CommandEnd, FigureSource, Fresh, Job, JobPlaces};
 use crate::data::linux_source::PATTERN;
 use crate::data::redis_source;
 use crate::error::Error;
@@ -36,80 +36,80 @@ const SLEEPER: &str = include_str!("../../programs/sleeping_process.c");
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// `grep -c` over named files.
-pub fn grep_files(ground: &Ground<'_>) -> Result<Job> {
+pub fn grep_files(ground: &JobPlaces<'_>) -> Result<Job> {
     let files = regular_files(ground.root, Path::new(TREE))?;
     let job = Job::new("grep", "grep", ground.root).args(["-c", PATTERN]);
     Ok(job.args(files.into_iter().take(NAMED)))
 }
 
 /// `grep -r`.
-pub fn grep_r(ground: &Ground<'_>) -> Result<Job> {
+pub fn grep_r(ground: &JobPlaces<'_>) -> Result<Job> {
     Ok(Job::new("grep", "grep", ground.root).args(["-r", PATTERN, TREE]))
 }
 
 /// `tar cf`.
-pub fn tar(ground: &Ground<'_>) -> Result<Job> {
+pub fn tar(ground: &JobPlaces<'_>) -> Result<Job> {
     let archive = ground.out.join("archive.tar");
     let job = Job::new("tar", "tar", ground.root).args(["cf"]).args([&archive]).args([TREE]);
     Ok(Job { artefact: Some(archive), ..job })
 }
 
 /// `find -size`.
-pub fn find_size(ground: &Ground<'_>) -> Result<Job> {
+pub fn find_size(ground: &JobPlaces<'_>) -> Result<Job> {
     Ok(Job::new("find", "findutils", ground.root).args([TREE, "-size", "+100k"]))
 }
 
 /// `du -s`.
-pub fn du(ground: &Ground<'_>) -> Result<Job> {
+pub fn du(ground: &JobPlaces<'_>) -> Result<Job> {
     Ok(Job::new("du", "coreutils", ground.root).args(["-s", TREE]))
 }
 
 /// `ls -lR`.
-pub fn ls_lr(ground: &Ground<'_>) -> Result<Job> {
+pub fn ls_lr(ground: &JobPlaces<'_>) -> Result<Job> {
     Ok(Job::new("ls", "coreutils", ground.root).args(["-lR", TREE]))
 }
 
 /// `git status`, in one thread.
-pub fn git_status(ground: &Ground<'_>) -> Result<Job> {
+pub fn git_status(ground: &JobPlaces<'_>) -> Result<Job> {
     let job = Job::new("git", "git", &ground.root.join(REPO));
     Ok(job.args(["-c", "core.preloadIndex=false", "status"]))
 }
 
 /// `git status` with git's own threads, of [`TREE`], which has no git directory in it.
-pub fn git_status_apart(ground: &Ground<'_>) -> Result<Job> {
+pub fn git_status_apart(ground: &JobPlaces<'_>) -> Result<Job> {
     let git_dir = format!("--git-dir=../{GIT_DIR}");
     let job = Job::new("git", "git", &ground.root.join(TREE));
     Ok(job.args([&git_dir, "--work-tree=.", "status"]))
 }
 
 /// Millions of `pread`.
-pub fn pread(ground: &Ground<'_>) -> Result<Job> {
+pub fn pread(ground: &JobPlaces<'_>) -> Result<Job> {
     let program = compile::program("pread", PREAD, ground.out)?;
     let told = ground.out.join("pread.told");
     let calls = ground.size("4000000", "100000");
     let job = Job::new(program, "gcc", ground.root).args([DATA, calls]).args([&told]);
-    Ok(Job { gauge: Gauge::Told(told), ..job })
+    Ok(Job { gauge: FigureSource::Told(told), ..job })
 }
 
 /// `/bin/true`, a thousand times from Debian's `sh`.
-pub fn dash(ground: &Ground<'_>) -> Result<Job> {
+pub fn dash(ground: &JobPlaces<'_>) -> Result<Job> {
     starts("dash", ground)
 }
 
 /// `/bin/true`, a thousand times from the shell with more startup.
-pub fn bash(ground: &Ground<'_>) -> Result<Job> {
+pub fn bash(ground: &JobPlaces<'_>) -> Result<Job> {
     starts("bash", ground)
 }
 
-fn starts(shell: &'static str, ground: &Ground<'_>) -> Result<Job> {
+fn starts(shell: &'static str, ground: &JobPlaces<'_>) -> Result<Job> {
     let times = ground.size(1000, 50);
     let script = format!("i=0; while [ $i -lt {times} ]; do /bin/true; i=$((i+1)); done; echo $i");
     let job = Job::new(shell, shell, ground.root).args(["-c", &script]);
-    Ok(Job { gauge: Gauge::MicrosecondsEach(times), ..job })
+    Ok(Job { gauge: FigureSource::MicrosecondsEach(times), ..job })
 }
 
 /// A process that sleeps; started by a shell if it is a `child`, else the first process.
-pub fn sleeper(child: bool, ground: &Ground<'_>) -> Result<Job> {
+pub fn sleeper(child: bool, ground: &JobPlaces<'_>) -> Result<Job> {
     let program = compile::program("sleeper", SLEEPER, ground.out)?;
     let awake = ground.out.join("sleeper.pid");
     let job = match child {
@@ -119,12 +119,12 @@ pub fn sleeper(child: bool, ground: &Ground<'_>) -> Result<Job> {
             .args(["-c", "\"$0\" \"$1\"; exit $?"])
             .args([program, awake.clone()]),
     };
-    Ok(Job { manner: Manner::Sleeping, gauge: Gauge::Told(awake), ..job })
+    Ok(Job { manner: CommandEnd::Sleeping, gauge: FigureSource::Told(awake), ..job })
 }
 
 /// `make -j2` of redis, with the C library's allocator, and without what it would print of this
 /// machine and time.
-pub fn build(ground: &Ground<'_>) -> Result<Job> {
+pub fn build(ground: &JobPlaces<'_>) -> Result<Job> {
     let root = ground.root;
     let dir = root.join("build");
     let job = Job::new("make", "make", root).args(["-j2", "-C"]).args([&dir]);
@@ -143,7 +143,7 @@ pub fn build(ground: &Ground<'_>) -> Result<Job> {
 }
 
 /// A server that writes nothing, and listens only where its benchmark is.
-pub fn redis(pipeline: u32, ground: &Ground<'_>) -> Result<Job> {
+pub fn redis(pipeline: u32, ground: &JobPlaces<'_>) -> Result<Job> {
     let root = ground.root;
     // The package with the benchmark has the server, too, under another name. The package
     // `redis-server` would start it as a service of this machine.
@@ -165,7 +165,7 @@ pub fn redis(pipeline: u32, ground: &Ground<'_>) -> Result<Job> {
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
         .args(["--logfile", "redis.log", "--unixsocket"])
         .args([socket]);
-    Ok(Job { manner: Manner::Serving { requests, pipeline }, ..job })
+    Ok(Job { manner: CommandEnd::Serving { requests, pipeline }, ..job })
 }
 
 #[cfg(test)]
@@ -176,8 +176,8 @@ mod tests {
     fn a_sleeper_below_a_shell_is_not_the_shell() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
-        let job = sleeper(true, &Ground { root: dir, dir, out: dir, quick: true }).unwrap();
+        let job = sleeper(true, &JobPlaces { root: dir, dir, out: dir, quick: true }).unwrap();
         assert!(job.args[1].to_string_lossy().ends_with("exit $?"));
-        assert_eq!(job.manner, Manner::Sleeping);
+        assert_eq!(job.manner, CommandEnd::Sleeping);
     }
 }

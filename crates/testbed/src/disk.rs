@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::loop_device::{self, LoopDevice};
 use crate::model::{Jitter, Service};
-use crate::server::{Config, Export, IMAGE_NAME};
-use crate::storage::Start;
-use crate::{Error, InvalidOption, Kind, Missing, Owned, Step, Storage, mounts, probe};
+use crate::server::{Config, IMAGE_NAME, ServedStorage};
+use crate::storage::StartArguments;
+use crate::{Error, InvalidOption, Kind, Missing, OwnedStorage, Step, Storage, mounts, probe};
 
 /// A loop device has this many requests in flight at most (its `hw_queue_depth`).
 const LOOP_DEPTH: u32 = 128;
@@ -117,8 +117,8 @@ pub(crate) fn check_jitter(jitter: Jitter) -> Result<(), InvalidOption> {
     if (0.0..=1.0).contains(&jitter.fraction) { Ok(()) } else { Err(InvalidOption::Jitter) }
 }
 
-/// A disk that is up; see [`Owned`].
-pub type Disk = Owned<DiskOptions>;
+/// A disk that is up; see [`OwnedStorage`].
+pub type Disk = OwnedStorage<DiskOptions>;
 
 impl Disk {
     /// Probes if a disk can be brought up here.
@@ -139,13 +139,13 @@ impl Disk {
         probe::disk()?;
         let backing_dir = std::path::absolute(&options.backing_dir)
             .map_err(Error::system(Step::CreateBacking, &options.backing_dir))?;
-        let start = Start {
+        let start = StartArguments {
             dir: &options.dir,
             kind: Kind::Disk,
             server_exe: options.server_exe.as_deref(),
         };
         let mut storage = Storage::start(&start, |socket| Config {
-            export: Export::Disk { size: options.size, backing_dir },
+            export: ServedStorage::Disk { size: options.size, backing_dir },
             service: options.service,
             jitter: options.jitter,
             delay: false,

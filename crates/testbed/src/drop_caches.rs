@@ -25,7 +25,7 @@ pub fn drop_caches() -> Result<(), Error> {
 ///
 /// # Errors
 /// After ten disturbed runs. Without proc_vmstat(5) no run counts as disturbed.
-pub fn undisturbed<T>(mut work: impl FnMut() -> T) -> Result<T, String> {
+pub fn retry_if_caches_dropped<T>(mut work: impl FnMut() -> T) -> Result<T, String> {
     const TRIES: usize = 10;
     for _ in 0..TRIES {
         let before = drops();

@@ -57,9 +57,9 @@ mod swap;
 pub mod unit_parsing;
 
 pub use disk::{Disk, DiskOptions};
-pub use drop_caches::{drop_caches, undisturbed};
+pub use drop_caches::{drop_caches, retry_if_caches_dropped};
 pub use error::{Error, InvalidOption, Missing, Step};
-pub use owned_storage::Owned;
+pub use owned_storage::OwnedStorage;
 pub use share::{Share, ShareOptions};
 pub use stats::Stats;
 pub use storage::Storage;

@@ -90,7 +90,7 @@ enum ShareCommand {
 }
 
 #[derive(Args)]
-struct Common {
+struct CommonOptions {
     /// Vary each service time by up to this much, e.g. 20%.
     #[arg(long, value_parser = parse_percent, default_value = "0%")]
     jitter: f64,
@@ -102,7 +102,7 @@ struct Common {
     no_delay: bool,
 }
 
-impl Common {
+impl CommonOptions {
     fn jitter(&self) -> Jitter {
         Jitter { fraction: self.jitter, seed: self.seed }
     }
@@ -133,7 +133,7 @@ struct DiskUp {
     #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
     backing: PathBuf,
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Mount point: an empty directory.
     dir: PathBuf,
 }
@@ -150,7 +150,7 @@ struct ShareUp {
     #[arg(long, value_parser = parse_duration, default_value = "60s")]
     attr_timeout: Duration,
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Directory to show.
     src: PathBuf,
     /// Mount point: an empty directory outside SRC.

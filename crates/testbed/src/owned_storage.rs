@@ -1,7 +1,7 @@
 //! Storage of either kind that belongs to the caller that brought it up.
 //!
-//! Invariant: what was brought up is taken down once, by [`Owned::down`] or by dropping, unless it
-//! was to be kept.
+//! Invariant: what was brought up is taken down once, by [`OwnedStorage::down`] or by dropping,
+//! unless it was to be kept.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -11,12 +11,12 @@ use crate::{Error, Storage};
 /// Storage that is up as `Options` say: a [`crate::Disk`] or a [`crate::Share`]. It answers what
 /// every [`Storage`] does. Dropping it takes it down, also under programs that still use it.
 #[derive(Debug)]
-pub struct Owned<Options> {
+pub struct OwnedStorage<Options> {
     storage: Option<Storage>,
     options: PhantomData<fn() -> Options>,
 }
 
-impl<Options> Owned<Options> {
+impl<Options> OwnedStorage<Options> {
     pub(crate) fn new(storage: Storage) -> Self {
         Self { storage: Some(storage), options: PhantomData }
     }
@@ -46,7 +46,7 @@ impl<Options> Owned<Options> {
     }
 }
 
-impl<Options> Deref for Owned<Options> {
+impl<Options> Deref for OwnedStorage<Options> {
     type Target = Storage;
 
     fn deref(&self) -> &Storage {
@@ -54,7 +54,7 @@ impl<Options> Deref for Owned<Options> {
     }
 }
 
-impl<Options> Drop for Owned<Options> {
+impl<Options> Drop for OwnedStorage<Options> {
     fn drop(&mut self) {
         if let Some(storage) = &mut self.storage {
             // A destructor cannot report the error; `Storage::find` and `down` say what is wrong.

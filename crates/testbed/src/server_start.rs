@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::mounts::last_line;
-use crate::server::{Config, ENVIRONMENT, Hello, SERVE_IF_ASKED};
+use crate::server::{Config, ENVIRONMENT, SERVE_IF_ASKED, StartReport};
 use crate::{Error, Step};
 
 /// A server that was started and has not said yet whether it is ready.
-pub(crate) struct Starting {
+pub(crate) struct StartingServer {
     pub(crate) child: Child,
     log: PathBuf,
 }
 
-impl Starting {
+impl StartingServer {
     /// Starts a server: the running program again, or `exe`, which must link this library.
     pub(crate) fn spawn(
         config: &Config,
@@ -56,12 +56,12 @@ impl Starting {
                 .map_err(Error::system(Step::StartServer, dir))?;
         }
         let hello = serde_json::from_str(&line);
-        if matches!(hello, Ok(Hello::Ready)) {
+        if matches!(hello, Ok(StartReport::Ready)) {
             return Ok(self.child);
         }
         let status = self.child.wait().map_err(Error::system(Step::StartServer, dir))?;
         Err(match hello {
-            Ok(Hello::Failed { step, path, errno }) => {
+            Ok(StartReport::Failed { step, path, errno }) => {
                 Error::system(step, path)(std::io::Error::from_raw_os_error(errno))
             }
             _ => Error::Helper {

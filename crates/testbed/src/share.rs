@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::disk::{check_jitter, check_service};
 use crate::model::{Jitter, Service};
-use crate::server::{Config, Export};
-use crate::storage::Start;
+use crate::server::{Config, ServedStorage};
+use crate::storage::StartArguments;
 use crate::storage_records::canonical;
-use crate::{Error, Kind, Missing, Owned, Step, Storage, probe};
+use crate::{Error, Kind, Missing, OwnedStorage, Step, Storage, probe};
 
 /// The kernel's `max_background` is a 16-bit number.
 const FUSE_DEPTH: u32 = u16::MAX as u32;
@@ -93,8 +93,8 @@ impl ShareOptions {
     }
 }
 
-/// A share that is up; see [`Owned`].
-pub type Share = Owned<ShareOptions>;
+/// A share that is up; see [`OwnedStorage`].
+pub type Share = OwnedStorage<ShareOptions>;
 
 impl Share {
     /// Probes if a share can be brought up here.
@@ -120,10 +120,13 @@ impl Share {
         if dir.starts_with(&source) {
             return Err(Error::Nested { dir, source_dir: source });
         }
-        let start =
-            Start { dir: &dir, kind: Kind::Share, server_exe: options.server_exe.as_deref() };
+        let start = StartArguments {
+            dir: &dir,
+            kind: Kind::Share,
+            server_exe: options.server_exe.as_deref(),
+        };
         let mut storage = Storage::start(&start, |socket| Config {
-            export: Export::Share {
+            export: ServedStorage::Share {
                 source,
                 timeout: options.attr_timeout,
                 late_error: options.late_error,

@@ -9,9 +9,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use crate::process::ProcessId;
-use crate::server::control::{Answer, Ask, ask};
-use crate::server::{Config, Export};
-use crate::server_start::Starting;
+use crate::server::control::{Answer, ControlRequest, ask};
+use crate::server::{Config, ServedStorage};
+use crate::server_start::StartingServer;
 use crate::storage_records::{Record, StateDir, canonical};
 use crate::{Error, Kind, Missing, Stats, Step, loop_device, mounts};
 
@@ -30,7 +30,7 @@ pub struct Storage {
 }
 
 /// Arguments of [`Storage::start`] beyond the server's own configuration.
-pub(crate) struct Start<'a> {
+pub(crate) struct StartArguments<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) kind: Kind,
     pub(crate) server_exe: Option<&'a Path>,
@@ -72,7 +72,7 @@ impl Storage {
     /// # Errors
     /// [`Error::ServerGone`] if the server was killed.
     pub fn stats(&self) -> Result<Stats, Error> {
-        match self.ask(Ask::Stats)? {
+        match self.ask(ControlRequest::Stats)? {
             Answer::Stats(stats) => Ok(stats),
             Answer::Done | Answer::Failed(_) => {
                 Err(self.gone(std::io::ErrorKind::InvalidData.into()))
@@ -85,7 +85,7 @@ impl Storage {
     /// # Errors
     /// [`Error::ServerGone`] if the server was killed.
     pub fn reset_stats(&self) -> Result<(), Error> {
-        self.tell(Ask::Reset, Step::Inspect)
+        self.tell(ControlRequest::Reset, Step::Inspect)
     }
 
     /// Switches the delay. Before it is switched on, a disk's dirty data are written, so that what
@@ -97,7 +97,7 @@ impl Storage {
         if on && self.kind == Kind::Disk {
             mounts::sync_filesystem(&self.dir)?;
         }
-        self.tell(Ask::Delay(on), Step::Inspect)
+        self.tell(ControlRequest::Delay(on), Step::Inspect)
     }
 
     /// Makes the storage as cold as just after a mount. As root this drops the whole machine's
@@ -115,7 +115,7 @@ impl Storage {
         }
         match self.kind {
             Kind::Disk => Ok(()),
-            Kind::Share => self.tell(Ask::MakeCold, Step::DropCaches),
+            Kind::Share => self.tell(ControlRequest::MakeCold, Step::DropCaches),
         }
     }
 
@@ -130,7 +130,7 @@ impl Storage {
     }
 
     pub(crate) fn start(
-        start: &Start<'_>,
+        start: &StartArguments<'_>,
         make_config: impl FnOnce(PathBuf) -> Config,
     ) -> Result<Self, Error> {
         let dir = canonical(start.dir)?;
@@ -146,11 +146,11 @@ impl Storage {
     fn serve(&mut self, config: &Config, exe: Option<&Path>) -> Result<(), Error> {
         self.state.write(&self.record)?;
         let at = self.fuse_mount_point();
-        if matches!(config.export, Export::Disk { .. }) {
+        if matches!(config.export, ServedStorage::Disk { .. }) {
             std::fs::create_dir(&at).map_err(Error::system(Step::KeepRecord, &at))?;
         }
         let connection = mounts::mount_fuse(&at)?;
-        let starting = Starting::spawn(config, connection, &self.state.log(), exe)?;
+        let starting = StartingServer::spawn(config, connection, &self.state.log(), exe)?;
         let pid = ProcessId::of(starting.child.id())
             .map_err(Error::system(Step::StartServer, &self.dir))?;
         self.record.server = Some(pid);
@@ -234,14 +234,14 @@ impl Storage {
     }
 
     fn tell_delay(&self, on: bool) -> Result<(), Error> {
-        self.tell(Ask::Delay(on), Step::Inspect)
+        self.tell(ControlRequest::Delay(on), Step::Inspect)
     }
 
-    fn ask(&self, what: Ask) -> Result<Answer, Error> {
+    fn ask(&self, what: ControlRequest) -> Result<Answer, Error> {
         ask(&self.dir, &self.state.socket(), what)
     }
 
-    fn tell(&self, what: Ask, step: Step) -> Result<(), Error> {
+    fn tell(&self, what: ControlRequest, step: Step) -> Result<(), Error> {
         match self.ask(what)? {
             Answer::Failed(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);

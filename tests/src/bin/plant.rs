@@ -2,11 +2,11 @@
 //!
 //! * `plant effects COMMAND...` and `plant panic ACCESS COMMAND...` plant a fault.
 //! * `plant logged FILE COMMAND...` replaces the target's policy by the one that counts calls, and
-//!   writes the counts to the file ([`Logged`]).
+//!   writes the counts to the file ([`PolicyCounts`]).
 //! * `plant tried COMMAND...` replaces it by the policy that does to calls what the program asks
 //!   for.
 //! * `plant speculated SEED FILE COMMAND...` speculates after calls that the seed picks, and adds
-//!   a line of results to the file ([`Speculated`]). It prints nothing itself.
+//!   a line of results to the file ([`PredictionCounts`]). It prints nothing itself.
 //!
 //! The last line on stderr is `planted: refused=N done=N syncs=N`.
 
@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use runahead_inject::Command;
 use runahead_supervisor::{Ended, Faults, Options, Without};
-use runahead_tests::call_counts::Logged;
-use runahead_tests::prediction_counts::Speculated;
+use runahead_tests::call_counts::PolicyCounts;
+use runahead_tests::prediction_counts::PredictionCounts;
 
 fn main() -> ExitCode {
     // SAFETY: no handler. Rust's start ignores the signal, which the command would inherit.
@@ -55,13 +55,14 @@ fn main() -> ExitCode {
     if let Some((memory, file)) = counted {
         let tables = std::fs::read(&memory).expect("it is there");
         std::fs::remove_file(&memory).expect("it is ours");
-        std::fs::write(file, Logged::of_memory(&tables).to_string()).expect("it can be written");
+        std::fs::write(file, PolicyCounts::of_memory(&tables).to_string())
+            .expect("it can be written");
     }
     let is_silent = speculated.is_some();
     if let Some((memory, file)) = speculated {
         let tables = std::fs::read(&memory).expect("it is there");
         std::fs::remove_file(&memory).expect("it is ours");
-        let seen = Speculated::of_memory(&tables).to_string();
+        let seen = PredictionCounts::of_memory(&tables).to_string();
         let mut file =
             std::fs::File::options().append(true).create(true).open(file).expect("a file");
         file.write_all(seen.as_bytes()).expect("it can be written");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::test_cases::Status;
 use crate::unit_run::Half;
-use crate::written_files::Written;
+use crate::written_files::WrittenDigests;
 
 /// The end of the unit, compared as if it were a case.
 const END: &str = "(the unit's end)";
@@ -67,7 +67,7 @@ pub fn compare(native: &[Half], ahead: &[Half]) -> Verdict {
 }
 
 fn outcome(half: &Half, name: &str) -> String {
-    let written = |of: fn(&Written) -> &String| half.written.as_ref().map(of).cloned();
+    let written = |of: fn(&WrittenDigests) -> &String| half.written.as_ref().map(of).cloned();
     let found = match name {
         END => Some(half.end.to_string()),
         OUTPUT => written(|written| &written.output),
@@ -81,11 +81,18 @@ fn outcome(half: &Half, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::results::test_cases::Status::*;
-    use crate::unit_run::{Ahead, End};
+    use crate::unit_run::{End, RunaheadStats};
 
     fn half(end: End, cases: &[(&str, Status)]) -> Half {
         let cases = cases.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect();
-        Half { end, cases, written: None, seconds: 0.0, requests: 0, ahead: Ahead::default() }
+        Half {
+            end,
+            cases,
+            written: None,
+            seconds: 0.0,
+            requests: 0,
+            ahead: RunaheadStats::default(),
+        }
     }
 
     #[test]
@@ -109,7 +116,7 @@ mod tests {
     #[test]
     fn outputs_are_compared_if_they_were_read() {
         let of = |output: &str| {
-            let written = Written { output: output.into(), files: "f".into() };
+            let written = WrittenDigests { output: output.into(), files: "f".into() };
             Half { written: Some(written), ..half(End::Exit(0), &[]) }
         };
         assert_eq!(compare(&[of("a")], &[of("a")]), Verdict::default());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::Sum;
 
-use runahead_tests::prediction_counts::Speculated;
+use runahead_tests::prediction_counts::PredictionCounts;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of predictions, of one unit or of several.
@@ -21,9 +21,9 @@ pub struct Predictions {
     pub refused: BTreeMap<u32, u64>,
 }
 
-impl From<Speculated> for Predictions {
-    fn from(seen: Speculated) -> Self {
-        let Speculated { committed, failed, programs, refused, .. } = seen;
+impl From<PredictionCounts> for Predictions {
+    fn from(seen: PredictionCounts) -> Self {
+        let PredictionCounts { committed, failed, programs, refused, .. } = seen;
         Self { right: committed, wrong: failed, programs, refused }
     }
 }

@@ -194,14 +194,14 @@ mod tests {
 
     use super::*;
     use crate::case_differences::Verdict;
-    use crate::suite_cache::Ready;
-    use crate::unit_run::{Ahead, End};
+    use crate::suite_cache::PreparedSuite;
+    use crate::unit_run::{End, RunaheadStats};
 
     #[test]
     fn a_row_has_the_units_run_of_all_and_their_seconds() {
         let suite = crate::suites::all_suites::find("planted").unwrap();
         let version = "planted 1".to_owned();
-        let ready = Ready { suite, tree: "/".into(), version, units: vec![], of: 1234 };
+        let ready = PreparedSuite { suite, tree: "/".into(), version, units: vec![], of: 1234 };
         let mut report = Report::new("runahead 1".into(), Duration::from_millis(1));
         let outcome = |unit: &str, left_out: Option<&str>| Outcome {
             unit: unit.into(),
@@ -212,7 +212,7 @@ mod tests {
             native_seconds: 1.25,
             native_requests: 9,
             ahead_seconds: Some(2.5),
-            ahead: Some(Ahead { syncs: 1, hints: 2, native: None, predictions: None }),
+            ahead: Some(RunaheadStats { syncs: 1, hints: 2, native: None, predictions: None }),
             verdict: Verdict::default(),
             left_out: left_out.map(str::to_owned),
         };

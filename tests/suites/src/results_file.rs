@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::case_differences::Verdict;
 use crate::planted_predictions::Predictions;
-use crate::suite_cache::Ready;
-use crate::unit_run::{Ahead, End};
+use crate::suite_cache::PreparedSuite;
+use crate::unit_run::{End, RunaheadStats};
 
 /// Results of all units that were run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub ahead_seconds: Option<f64>,
     /// Runahead's own statistics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<Ahead>,
+    pub ahead: Option<RunaheadStats>,
     /// Cases that differ or are flaky.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -105,7 +105,7 @@ impl Report {
     }
 
     /// Enters a unit's results in place of older ones.
-    pub fn put(&mut self, ready: &Ready, outcome: Outcome) {
+    pub fn put(&mut self, ready: &PreparedSuite, outcome: Outcome) {
         let at = match self.suites.iter().position(|suite| suite.name == ready.suite.name) {
             Some(at) => at,
             None => {
@@ -154,7 +154,7 @@ mod tests {
             native_seconds: 0.25,
             native_requests: 9,
             ahead_seconds: Some(0.5),
-            ahead: Some(Ahead { syncs: 1, hints: 2, native: None, predictions: None }),
+            ahead: Some(RunaheadStats { syncs: 1, hints: 2, native: None, predictions: None }),
             verdict: Verdict { differences: vec![difference], flaky: vec![] },
             left_out: None,
         }
@@ -164,7 +164,7 @@ mod tests {
     fn a_report_is_read_as_written_and_new_results_replace_old() {
         let suite = crate::suites::all_suites::find("planted").unwrap();
         let version = "planted 1".to_owned();
-        let ready = Ready { suite, tree: "/".into(), version, units: vec![], of: 5 };
+        let ready = PreparedSuite { suite, tree: "/".into(), version, units: vec![], of: 5 };
         let mut report = Report::new("runahead 1".into(), std::time::Duration::from_millis(1));
         for (unit, cases) in [("b", 1), ("a", 2), ("b", 3)] {
             report.put(&ready, outcome(unit, cases));

@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::Error;
 use crate::pristine_tree::{Pristine, UNPRIVILEGED};
-use crate::suite_cache::Ready;
+use crate::suite_cache::PreparedSuite;
 
 const BYTES: u64 = 4 << 30;
 const PARALLEL: u32 = 64;
@@ -36,7 +36,7 @@ pub struct SlowDisk {
 
 impl SlowDisk {
     /// Brings one up at `dir`, which is created, with a copy of the suite.
-    pub fn up(dir: &Path, ready: &Ready, latency: Duration) -> Result<Self, Error> {
+    pub fn up(dir: &Path, ready: &PreparedSuite, latency: Duration) -> Result<Self, Error> {
         fs::create_dir_all(dir).map_err(Error::system("create", dir))?;
         let options = DiskOptions {
             backing_dir: backing_dir(),

@@ -24,7 +24,7 @@ const NOWHERE: i32 = 77;
 
 /// A suite that is prepared.
 #[derive(Debug, Clone)]
-pub struct Ready {
+pub struct PreparedSuite {
     pub suite: &'static Suite,
     /// Directory that is copied onto the slow disk.
     pub tree: PathBuf,
@@ -42,7 +42,7 @@ pub fn cache() -> PathBuf {
 }
 
 /// Returns a suite from the cache, prepared now if it is not there.
-pub fn ready(suite: &'static Suite) -> Result<Ready, Error> {
+pub fn ready(suite: &'static Suite) -> Result<PreparedSuite, Error> {
     let dir = place(suite);
     if !dir.is_dir() {
         prepare(suite, &dir)?;
@@ -66,7 +66,7 @@ fn place(suite: &Suite) -> PathBuf {
     cache().join(format!("{}-{hash}", suite.name))
 }
 
-fn read(suite: &'static Suite, dir: &Path) -> Result<Ready, Error> {
+fn read(suite: &'static Suite, dir: &Path) -> Result<PreparedSuite, Error> {
     let text = |name: &str| {
         let path = dir.join(name);
         fs::read_to_string(&path).map_err(Error::system("read", path))
@@ -74,7 +74,7 @@ fn read(suite: &'static Suite, dir: &Path) -> Result<Ready, Error> {
     let units = text("units")?;
     let units = units.lines().map(str::trim).filter(|unit| !unit.is_empty());
     let units: Vec<_> = units.map(str::to_owned).collect();
-    Ok(Ready {
+    Ok(PreparedSuite {
         suite,
         tree: dir.join("tree"),
         version: text("version")?.trim().to_owned(),

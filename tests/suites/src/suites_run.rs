@@ -19,9 +19,9 @@ use crate::report_tables::{differences, document, planted, summary};
 use crate::results_file::{Outcome, Report};
 use crate::slow_disk::SlowDisk;
 use crate::subject_copy::Copy;
-use crate::suite_cache::{Ready, cache};
+use crate::suite_cache::{PreparedSuite, cache};
 use crate::unit_choice::selection;
-use crate::unit_comparison::{Rules, Second};
+use crate::unit_comparison::{Rules, SecondRun};
 
 /// Runs the units that `options` choose. False if runahead made a difference.
 pub fn run(options: &Run) -> Result<bool, Error> {
@@ -30,16 +30,16 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let scratch = scratch()?;
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let (second, what) = match (options.native_only, options.native_twice) {
-        (true, _) => (Second::Nothing, "natively only".to_owned()),
-        (_, true) => (Second::Native, "natively twice".to_owned()),
+        (true, _) => (SecondRun::Nothing, "natively only".to_owned()),
+        (_, true) => (SecondRun::Native, "natively twice".to_owned()),
         _ if options.speculate => {
             note!("predictions are planted by --seed {seed}");
             let plant = Copy::of_planter(&options.subject, scratch.path())?;
-            (Second::Planted(plant.path, seed), plant.what)
+            (SecondRun::Planted(plant.path, seed), plant.what)
         }
         _ => {
             let runahead = Copy::of_runahead(&options.subject, scratch.path())?;
-            (Second::Ahead(runahead.path), runahead.what)
+            (SecondRun::Runahead(runahead.path), runahead.what)
         }
     };
     let rules = Rules {
@@ -95,7 +95,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
 }
 
 fn one_suite(
-    ready: &Ready,
+    ready: &PreparedSuite,
     options: &Run,
     rules: &Rules,
     scratch: &Path,
@@ -136,7 +136,7 @@ fn one_suite(
 }
 
 fn work(
-    ready: &Ready,
+    ready: &PreparedSuite,
     options: &Run,
     rules: &Rules,
     dir: &Path,
@@ -203,7 +203,7 @@ fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &
         let line =
             ["runahead-suites", "run", "--suite", suite, "--unit", unit, "--latency", &latency];
         let mut line = line.map(str::to_owned).to_vec();
-        if let Second::Planted(_, seed) = rules.second {
+        if let SecondRun::Planted(_, seed) = rules.second {
             line.extend(["--speculate".to_owned(), "--seed".to_owned(), seed.to_string()]);
         }
         let again = quoted(&line);

@@ -4,7 +4,7 @@ use runahead_harness::note;
 
 use crate::error::Error;
 use crate::options::Run;
-use crate::suite_cache::{self as prepare, Ready};
+use crate::suite_cache::{self as prepare, PreparedSuite};
 use crate::suites::all_suites::named;
 
 /// Returns the suites that `options` choose, prepared if need be, with the units to run. A suite
@@ -13,7 +13,7 @@ pub fn selection(
     options: &Run,
     seed: u64,
     mut tolerated: impl FnMut(Error) -> Result<(), Error>,
-) -> Result<Vec<Ready>, Error> {
+) -> Result<Vec<PreparedSuite>, Error> {
     let mut chosen = named(&options.suites)?;
     if options.sample.is_some() && options.suites.is_empty() {
         chosen.retain(|suite| suite.quick);
@@ -41,7 +41,7 @@ pub fn selection(
     Ok(ready)
 }
 
-fn keep_units(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
+fn keep_units(ready: &mut [PreparedSuite], units: &[String]) -> Result<(), Error> {
     for unit in units {
         if !ready.iter().any(|suite| suite.units.contains(unit)) {
             let suite = ready.first().map_or("", |ready| ready.suite.name);
@@ -55,14 +55,14 @@ fn keep_units(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
 }
 
 /// Puts each suite's units into a random order, which does not depend on the other suites.
-fn shuffle(ready: &mut [Ready], seed: u64) {
+fn shuffle(ready: &mut [PreparedSuite], seed: u64) {
     for suite in ready {
         fastrand::Rng::with_seed(seed).shuffle(&mut suite.units);
     }
 }
 
 /// Keeps `n` units, taken from the suites in turn.
-fn sample(ready: &mut [Ready], n: usize) {
+fn sample(ready: &mut [PreparedSuite], n: usize) {
     let mut left: Vec<Vec<String>> = Vec::new();
     for suite in ready.iter_mut() {
         let mut units = std::mem::take(&mut suite.units);
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
     use crate::suites::all_suites::find;
 
-    fn ready(units: &[&str]) -> Ready {
-        Ready {
+    fn ready(units: &[&str]) -> PreparedSuite {
+        PreparedSuite {
             suite: find("planted").unwrap(),
             tree: "/nonexistent".into(),
             version: "planted 1".into(),
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_order_is_repeatable_and_independent_of_other_suites() {
-        let order = |suites: &mut [Ready], seed| {
+        let order = |suites: &mut [PreparedSuite], seed| {
             shuffle(suites, seed);
             suites.last().map(|suite| suite.units.clone())
         };

@@ -12,13 +12,13 @@ use crate::error::Error;
 use crate::results::test_cases::Status;
 use crate::results_file::Outcome;
 use crate::slow_disk::SlowDisk;
-use crate::suite_cache::Ready;
-use crate::unit_run::{self as half, End, Half, How};
+use crate::suite_cache::PreparedSuite;
+use crate::unit_run::{self as half, End, Half, RunConditions};
 
 /// Rules by which units are run.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    pub second: Second,
+    pub second: SecondRun,
     /// Limit instead of the suite's.
     pub limit: Option<Duration>,
     /// Upper bound of a native run's limit.
@@ -31,9 +31,9 @@ pub struct Rules {
 
 /// The run after the native one.
 #[derive(Debug, Clone)]
-pub enum Second {
+pub enum SecondRun {
     /// A run under this runahead.
-    Ahead(PathBuf),
+    Runahead(PathBuf),
     /// Another native run: the harness against itself.
     Native,
     /// A run with predictions, by this planter and the seed.
@@ -45,7 +45,7 @@ impl Rules {
     /// Runs a unit until the verdict is clear. `out` is a worker's own directory.
     pub fn run(
         &self,
-        ready: &Ready,
+        ready: &PreparedSuite,
         unit: &str,
         disk: &SlowDisk,
         out: &Path,
@@ -54,13 +54,13 @@ impl Rules {
         let native_limit = self.most.map_or(own_limit, |most| own_limit.min(most));
         let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
         let is_written_seen =
-            matches!(self.second, Second::Planted(..)) && command.format.repeats_itself();
+            matches!(self.second, SecondRun::Planted(..)) && command.format.repeats_itself();
         let half = |name: &str, n: usize, front: &[String], limit| {
             half::run(
                 disk,
                 &command,
                 front,
-                How { limit, is_written_seen },
+                RunConditions { limit, is_written_seen },
                 &out.join(format!("{name}-{n}")),
             )
         };
@@ -72,13 +72,13 @@ impl Rules {
         }
         let mut times = 3.0;
         let front = match &self.second {
-            Second::Nothing => {
+            SecondRun::Nothing => {
                 remove(out)?;
                 return Ok(outcome(unit, &native, &[], None));
             }
-            Second::Native => Vec::new(),
-            Second::Ahead(path) => half::front(path),
-            Second::Planted(plant, seed) => {
+            SecondRun::Native => Vec::new(),
+            SecondRun::Runahead(path) => half::front(path),
+            SecondRun::Planted(plant, seed) => {
                 if let Some((_, why)) = ready.suite.unplanted.iter().find(|(name, _)| *name == unit)
                 {
                     remove(out)?;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use runahead_harness::interrupt;
-use runahead_tests::prediction_counts::Speculated;
+use runahead_tests::prediction_counts::PredictionCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -15,7 +15,7 @@ use crate::results::test_cases::Cases;
 use crate::slow_disk::SlowDisk;
 use crate::suites::suite_definition::{self, WORK};
 use crate::unit_namespaces as inside;
-use crate::written_files::Written;
+use crate::written_files::WrittenDigests;
 
 /// End of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,18 +43,18 @@ pub struct Half {
     pub end: End,
     pub cases: Cases,
     /// Digests of what it wrote, if that was looked at.
-    pub written: Option<Written>,
+    pub written: Option<WrittenDigests>,
     /// Elapsed time.
     pub seconds: f64,
     /// Requests to the disk.
     pub requests: u64,
     /// Runahead's own statistics; empty for a native run.
-    pub ahead: Ahead,
+    pub ahead: RunaheadStats,
 }
 
 /// Runahead's own statistics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ahead {
+pub struct RunaheadStats {
     /// Number of shadows made.
     pub syncs: u64,
     /// Number of hints.
@@ -69,7 +69,7 @@ pub struct Ahead {
 
 /// Conditions of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
+pub struct RunConditions {
     /// Time limit.
     pub limit: Duration,
     /// True if its outputs and files are compared.
@@ -82,7 +82,7 @@ pub fn run(
     disk: &SlowDisk,
     command: &suite_definition::Command,
     front: &[String],
-    how: How,
+    how: RunConditions,
     out: &Path,
 ) -> Result<Half, Error> {
     disk.fresh()?;
@@ -112,22 +112,22 @@ pub fn run(
     for ours in [COUNTED, STATS] {
         let _ = fs::remove_file(work.join(ours));
     }
-    let written = how.is_written_seen.then(|| Written::by_unit(out, &work)).transpose()?;
+    let written = how.is_written_seen.then(|| WrittenDigests::by_unit(out, &work)).transpose()?;
     Ok(Half { end, cases, written, seconds, requests, ahead })
 }
 
 /// Reads the statistics that runahead or the planter has left.
-fn ahead(disk: &SlowDisk) -> Ahead {
+fn ahead(disk: &SlowDisk) -> RunaheadStats {
     let json = fs::read(disk.dir().join("work").join(STATS)).unwrap_or_default();
     let stats = serde_json::from_slice(&json).unwrap_or(serde_json::Value::Null);
     let counted = fs::read_to_string(disk.dir().join("work").join(COUNTED));
-    Ahead {
+    RunaheadStats {
         syncs: stats["syncs"]["count"].as_u64().unwrap_or(0),
         hints: stats["hints_issued"].as_u64().unwrap_or(0),
         native: stats["native"].as_str().map(str::to_owned),
         predictions: counted
             .ok()
-            .and_then(|text| text.parse::<Speculated>().ok())
+            .and_then(|text| text.parse::<PredictionCounts>().ok())
             .map(Predictions::from),
     }
 }

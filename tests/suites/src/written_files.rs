@@ -18,14 +18,14 @@ const MOST: u64 = 64 << 20;
 
 /// Digests of what a unit wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenDigests {
     /// Digest of its standard output and error.
     pub output: String,
     /// Digest of names, types, modes and contents of its files.
     pub files: String,
 }
 
-impl Written {
+impl WrittenDigests {
     /// Digests of a unit with its outputs in `out` and its files in `work`.
     pub fn by_unit(out: &Path, work: &Path) -> Result<Self, Error> {
         let mut output = Sha256::new();
@@ -86,7 +86,7 @@ mod tests {
         for name in ["out/stdout", "out/stderr", "work/d/a"] {
             fs::write(dir.path().join(name), name).unwrap();
         }
-        let look = || Written::by_unit(&out, &work).unwrap();
+        let look = || WrittenDigests::by_unit(&out, &work).unwrap();
         let first = look();
         assert_eq!(first, look());
         fs::write(out.join("stderr"), "other").unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use runahead_harness::write_program;
-use runahead_tests::call_counts::{Logged, Traced, discrepancies};
+use runahead_tests::call_counts::{PolicyCounts, StraceCounts, discrepancies};
 use runahead_tests::{Seed, available, installed, root};
 
 /// Takes the units in `$UNITS`, `$UNIT` being the command of the first. Of each that ends within
@@ -73,8 +73,8 @@ fn chosen(suite: &str, most: usize) -> Result<Vec<String>, String> {
 /// Runs of a unit, with their ends and counts.
 struct Runs<'a> {
     unit: &'a str,
-    traced: Vec<(&'a str, Traced)>,
-    logged: Vec<(&'a str, Logged)>,
+    traced: Vec<(&'a str, StraceCounts)>,
+    logged: Vec<(&'a str, PolicyCounts)>,
 }
 
 /// Reads the output of the script.
@@ -86,8 +86,12 @@ fn read(said: &str) -> Vec<Runs<'_>> {
             (Some(("unit", unit)), _) => {
                 all.push(Runs { unit, traced: Vec::new(), logged: Vec::new() });
             }
-            (Some(("traced", end)), Some(runs)) => runs.traced.push((end, Traced::read(counts))),
-            (Some(("logged", end)), Some(runs)) => runs.logged.push((end, Logged::read(counts))),
+            (Some(("traced", end)), Some(runs)) => {
+                runs.traced.push((end, StraceCounts::read(counts)))
+            }
+            (Some(("logged", end)), Some(runs)) => {
+                runs.logged.push((end, PolicyCounts::read(counts)))
+            }
             _ => panic!("not of the script: {part}"),
         }
     }
@@ -128,7 +132,7 @@ fn compare(suite: &str, most: usize) {
     let script = format!(
         "UNITS='{}' OWN='/tmp/{suite}' STRACE='{}' PLANT='{}'\n{SCRIPT}",
         units.join(" "),
-        Traced::COMMAND.join(" "),
+        StraceCounts::COMMAND.join(" "),
         plant.display()
     );
     let arguments: [&str; 9] =

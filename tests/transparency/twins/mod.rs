@@ -20,7 +20,7 @@ use std::path::Path;
 use case_catalog::{Build, Case, KNOWN, Known};
 use cold_disk::{Slow, slow};
 use observed_run::{Form, Launcher, Seen};
-use runahead_tests::prediction_counts::Speculated;
+use runahead_tests::prediction_counts::PredictionCounts;
 use runahead_tests::{Seed, available, full, installed, kernel_facilities, runahead, scratch};
 
 /// Cases in a sample: about half a minute's worth.
@@ -190,8 +190,8 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
     };
     (failed, report) = compare(&slow, &chosen, most, launcher);
     let text = std::fs::read_to_string(&counts).unwrap_or_default();
-    let seen: Vec<Speculated> = text.lines().filter_map(|line| line.parse().ok()).collect();
-    let sum = |of: fn(&Speculated) -> u64| seen.iter().map(of).sum::<u64>();
+    let seen: Vec<PredictionCounts> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let sum = |of: fn(&PredictionCounts) -> u64| seen.iter().map(of).sum::<u64>();
     let (committed, wrong) = (sum(|seen| seen.committed), sum(|seen| seen.failed));
     let refused = sum(|seen| seen.refused.values().sum());
     eprintln!(

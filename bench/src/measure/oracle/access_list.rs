@@ -17,7 +17,7 @@ const SOON: usize = 64;
 
 /// Kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum AccessKind {
     /// Look it up and get its attributes, or its absence.
     Look,
     /// Read all entries of the directory.
@@ -36,7 +36,7 @@ pub enum What {
 pub struct Access {
     /// Absolute path.
     pub path: PathBuf,
-    pub what: What,
+    pub what: AccessKind,
 }
 
 /// The accesses of a recorded run.
@@ -55,21 +55,22 @@ impl Accesses {
     pub fn put_lookups_first(&mut self) {
         let mut seen = HashSet::new();
         let first = self.list.iter().filter(|access| seen.insert(&access.path));
-        let mut list: Vec<_> =
-            first.map(|access| Access { path: access.path.clone(), what: What::Look }).collect();
-        list.extend(self.list.drain(..).filter(|access| access.what != What::Look));
+        let mut list: Vec<_> = first
+            .map(|access| Access { path: access.path.clone(), what: AccessKind::Look })
+            .collect();
+        list.extend(self.list.drain(..).filter(|access| access.what != AccessKind::Look));
         self.list = list;
     }
 }
 
 /// Returns the pieces that count as touched of a mapped range of a file, in bytes.
-pub type Touched<'a> = &'a dyn Fn(&Path, Range<u64>) -> Vec<Range<u64>>;
+pub type TouchedPieces<'a> = &'a dyn Fn(&Path, Range<u64>) -> Vec<Range<u64>>;
 
 /// Builds [`Accesses`] from calls.
 pub struct Collector<'a> {
     root: &'a Path,
     cwd: PathBuf,
-    touched: Touched<'a>,
+    touched: TouchedPieces<'a>,
     /// Offsets of open files. Descriptors are told apart by number and path, and not by process:
     /// threads share them.
     offsets: HashMap<(u32, PathBuf), u64>,
@@ -82,7 +83,7 @@ pub struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub fn new(root: &'a Path, cwd: &Path, touched: Touched<'a>) -> Self {
+    pub fn new(root: &'a Path, cwd: &Path, touched: TouchedPieces<'a>) -> Self {
         Self {
             root,
             cwd: cwd.to_owned(),
@@ -130,7 +131,7 @@ impl<'a> Collector<'a> {
         let name = string(call.args.get(1)?)?;
         // An empty name is the descriptor itself: nothing is looked up.
         if !name.as_os_str().is_empty() {
-            self.add(base.join(name), What::Look);
+            self.add(base.join(name), AccessKind::Look);
         }
         Some(())
     }
@@ -140,7 +141,7 @@ impl<'a> Collector<'a> {
         if call.name == "chdir" && number(&call.result).is_some() {
             self.cwd.clone_from(&path);
         }
-        self.add(path, What::Look);
+        self.add(path, AccessKind::Look);
         Some(())
     }
 
@@ -164,7 +165,7 @@ impl<'a> Collector<'a> {
 
     fn listed(&mut self, call: &Call) -> Option<()> {
         let (_, path) = descriptor(call.args.first()?)?;
-        self.add(path, What::List);
+        self.add(path, AccessKind::List);
         Some(())
     }
 
@@ -213,7 +214,7 @@ impl<'a> Collector<'a> {
         }
         while start < end {
             let len = (end - start).min(PIECE);
-            self.add(path.to_owned(), What::Read { offset: start, len });
+            self.add(path.to_owned(), AccessKind::Read { offset: start, len });
             start += len;
         }
     }
@@ -222,7 +223,7 @@ impl<'a> Collector<'a> {
     /// `end`.
     fn grow(&mut self, path: &Path, start: u64, end: u64) -> Option<u64> {
         let at = *self.last_piece.get(path)?;
-        let What::Read { offset, len } = &mut self.result.list[at].what else { return None };
+        let AccessKind::Read { offset, len } = &mut self.result.list[at].what else { return None };
         if *offset + *len != start || *len >= PIECE {
             return None;
         }
@@ -230,7 +231,7 @@ impl<'a> Collector<'a> {
         Some(*offset + *len)
     }
 
-    fn add(&mut self, path: PathBuf, what: What) {
+    fn add(&mut self, path: PathBuf, what: AccessKind) {
         let access = Access { path, what };
         if !self.seen.insert(access.clone()) {
             return;
@@ -240,7 +241,7 @@ impl<'a> Collector<'a> {
             return;
         }
         let list = &mut self.result.list;
-        if what == What::Look {
+        if what == AccessKind::Look {
             self.looked_up.insert(access.path.clone(), list.len());
             list.push(access);
             return;
@@ -249,7 +250,7 @@ impl<'a> Collector<'a> {
         // for the same inode.
         let lookup = self.looked_up.remove(&access.path).filter(|at| list.len() - at <= SOON);
         let at = lookup.unwrap_or(list.len());
-        if let What::Read { .. } = what {
+        if let AccessKind::Read { .. } = what {
             self.last_piece.insert(access.path.clone(), at);
         }
         match lookup {
@@ -291,7 +292,7 @@ mod tests {
         format!(r#"1 read({fd}<{}>, ""..., 131072) = {got}"#, hex(&format!("/t/{name}")))
     }
 
-    fn entry(path: &str, what: What) -> Access {
+    fn entry(path: &str, what: AccessKind) -> Access {
         Access { path: path.into(), what }
     }
 
@@ -307,9 +308,9 @@ mod tests {
             read("a", 3, 0),
         ];
         let expected = [
-            entry("/t/a", What::Read { offset: 0, len: PIECE }),
-            entry("/t/b", What::Look),
-            entry("/t/a", What::Read { offset: PIECE, len: 200_010 - PIECE }),
+            entry("/t/a", AccessKind::Read { offset: 0, len: PIECE }),
+            entry("/t/b", AccessKind::Look),
+            entry("/t/a", AccessKind::Read { offset: PIECE, len: 200_010 - PIECE }),
         ];
         assert_eq!(collect(&lines).list, expected);
     }
@@ -318,7 +319,7 @@ mod tests {
     fn lookups_can_go_first() {
         let mut all = collect(&[open("a", 3), read("a", 3, 200_000), open("b", 3)]);
         all.put_lookups_first();
-        let (a, b) = (entry("/t/a", What::Look), entry("/t/b", What::Look));
+        let (a, b) = (entry("/t/a", AccessKind::Look), entry("/t/b", AccessKind::Look));
         assert_eq!((all.list.len(), &all.list[..2]), (4, &[a, b][..]));
     }
 
@@ -332,7 +333,7 @@ mod tests {
         let library = format!(r#"1 access("{}", R_OK) = 0"#, hex("/lib/x.so"));
         let relative = format!(r#"1 lgetxattr("{}", ""..., NULL, 0) = -1 ENODATA (No)"#, hex("y"));
         let all = collect(&[missing.clone(), missing, library, relative]);
-        assert_eq!(all.list, [entry("/t/none", What::Look), entry("/t/y", What::Look)]);
+        assert_eq!(all.list, [entry("/t/none", AccessKind::Look), entry("/t/y", AccessKind::Look)]);
         assert_eq!(all.elsewhere, [PathBuf::from("/lib/x.so")]);
     }
 
@@ -351,7 +352,10 @@ mod tests {
         lines.iter().filter_map(|line| parser.line(line)).for_each(|call| collector.call(&call));
         let all = collector.finish();
         assert_eq!(all.starts, 2);
-        assert_eq!(all.list, [Access { path: program, what: What::Read { offset: 0, len: 5000 } }]);
+        assert_eq!(
+            all.list,
+            [Access { path: program, what: AccessKind::Read { offset: 0, len: 5000 } }]
+        );
     }
 
     #[test]
@@ -366,8 +370,10 @@ mod tests {
             format!("1 getdents64(4<{}>, 0x55 /* 9 entries */, 32768) = 96", hex("/t/d")),
             "1 mmap(NULL, 4096, PROT_READ, MAP_ANONYMOUS, -1, 0) = 0x7f0000".to_owned(),
         ];
-        let expected =
-            [entry("/t/m", What::Read { offset: 4096, len: 4096 }), entry("/t/d", What::List)];
+        let expected = [
+            entry("/t/m", AccessKind::Read { offset: 4096, len: 4096 }),
+            entry("/t/d", AccessKind::List),
+        ];
         assert_eq!(collect(&lines).list, expected);
     }
 
@@ -382,7 +388,7 @@ mod tests {
         };
         let mut collector = Collector::new(Path::new("/t"), Path::new("/t"), &touched);
         collector.call(&call);
-        let piece = |offset, len| entry("/t/m", What::Read { offset, len });
+        let piece = |offset, len| entry("/t/m", AccessKind::Read { offset, len });
         assert_eq!(collector.finish().list, [piece(4096, 4096), piece(32768, 8192)]);
     }
 }

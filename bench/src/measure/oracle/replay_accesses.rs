@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use rustix::fs::OFlags;
 
 use crate::error::Error;
-use crate::measure::oracle::access_list::{Access, PIECE, What};
+use crate::measure::oracle::access_list::{Access, AccessKind, PIECE};
 
 /// Bytes of stack of each of hundreds of threads, which make system calls only.
 const STACK: usize = 64 << 10;
@@ -82,12 +82,12 @@ impl Shared {
 /// microsecond.
 fn make(access: &Access, buffer: &mut [u8]) -> io::Result<()> {
     match access.what {
-        What::Look => fs::symlink_metadata(&access.path).map(drop),
-        What::List => {
+        AccessKind::Look => fs::symlink_metadata(&access.path).map(drop),
+        AccessKind::List => {
             fs::read_dir(&access.path)?.for_each(drop);
             fs::symlink_metadata(&access.path).map(drop)
         }
-        What::Read { offset, len } => {
+        AccessKind::Read { offset, len } => {
             let file = open(access)?;
             let room = buffer.len().min(len as usize);
             file.read_exact_at(&mut buffer[..room], offset)?;
@@ -117,13 +117,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, [7; 5000]).unwrap();
-        let read = Access { path, what: What::Read { offset: 4096, len: 904 } };
+        let read = Access { path, what: AccessKind::Read { offset: 4096, len: 904 } };
         let mut buffer = [0; 8192];
         make(&read, &mut buffer).unwrap();
         assert_eq!((buffer[903], buffer[904]), (7, 0));
 
-        let absent = Access { path: dir.path().join("none"), what: What::Look };
-        let list = Access { path: dir.path().into(), what: What::List };
+        let absent = Access { path: dir.path().join("none"), what: AccessKind::Look };
+        let list = Access { path: dir.path().into(), what: AccessKind::List };
         let all = Arc::new(vec![absent, list, read]);
         let replay = Replay::prepare(Arc::clone(&all), 4).unwrap();
         replay.start();

@@ -24,7 +24,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 const PAGE: u64 = 4096;
 
 /// Bytes of a disk.
-pub(super) struct Backing {
+pub(super) struct BackingFile {
     file: File,
     map: NonNull<u8>,
     size: u64,
@@ -32,11 +32,11 @@ pub(super) struct Backing {
 
 // SAFETY: the pointer is to a mapping that this owns and that lives until the process ends; all
 // access through it is reading.
-unsafe impl Send for Backing {}
+unsafe impl Send for BackingFile {}
 // SAFETY: as above; the file's own methods are thread-safe.
-unsafe impl Sync for Backing {}
+unsafe impl Sync for BackingFile {}
 
-impl Backing {
+impl BackingFile {
     /// A disk full of zeros.
     pub(super) fn create(dir: &Path, size: u64) -> io::Result<Self> {
         // With a name for an instant rather than O_TMPFILE, which not every file system has.

@@ -15,7 +15,7 @@ use crate::{Error, Stats};
 
 /// Request to a server.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum ControlRequest {
     Stats,
     Reset,
     Delay(bool),
@@ -54,16 +54,16 @@ fn answer(
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     let answer = match serde_json::from_str(&line(stream)?)? {
-        Ask::Stats => Answer::Stats(pacer.stats()),
-        Ask::Reset => {
+        ControlRequest::Stats => Answer::Stats(pacer.stats()),
+        ControlRequest::Reset => {
             pacer.reset_stats();
             Answer::Done
         }
-        Ask::Delay(on) => {
+        ControlRequest::Delay(on) => {
             pacer.set_delay(on);
             Answer::Done
         }
-        Ask::MakeCold => match make_cold() {
+        ControlRequest::MakeCold => match make_cold() {
             Ok(()) => Answer::Done,
             Err(e) => Answer::Failed(e.raw_os_error().unwrap_or(libc::EIO)),
         },
@@ -72,7 +72,7 @@ fn answer(
 }
 
 /// Asks the server behind `socket`, which serves `dir`.
-pub(crate) fn ask(dir: &Path, socket: &Path, ask: Ask) -> Result<Answer, Error> {
+pub(crate) fn ask(dir: &Path, socket: &Path, ask: ControlRequest) -> Result<Answer, Error> {
     let exchange = || -> io::Result<String> {
         let stream = UnixStream::connect(socket)?;
         // Making a share cold waits for requests in flight; anything else is immediate.

@@ -15,7 +15,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 
-use super::backing_file::Backing;
+use super::backing_file::BackingFile;
 use super::deferred_replies::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
@@ -28,12 +28,12 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
 /// File system below a disk.
 pub(super) struct DiskFs {
-    backing: Arc<Backing>,
+    backing: Arc<BackingFile>,
     pacer: Pacer,
 }
 
 impl DiskFs {
-    pub(super) fn new(backing: Backing, pacer: Pacer) -> Self {
+    pub(super) fn new(backing: BackingFile, pacer: Pacer) -> Self {
         Self { backing: Arc::new(backing), pacer }
     }
 

@@ -44,7 +44,7 @@ pub(crate) const ENVIRONMENT: &str = "RUNAHEAD_TESTBED_SERVE";
 /// Configuration of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
-    pub(crate) export: Export,
+    pub(crate) export: ServedStorage,
     pub(crate) service: Service,
     pub(crate) jitter: Jitter,
     /// True if the delay is on from the start.
@@ -54,7 +54,7 @@ pub(crate) struct Config {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Export {
+pub(crate) enum ServedStorage {
     /// File of this size, backed by an unnamed file in this directory.
     Disk {
         size: u64,
@@ -72,7 +72,7 @@ pub(crate) enum Export {
 
 /// The server's first and only words to the process that started it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
+pub(crate) enum StartReport {
     Ready,
     Failed {
         step: Step,
@@ -121,7 +121,7 @@ extern "C" fn serve_if_asked() {
         Ok(()) => 0,
         Err(Failure(step, path, error)) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            greet(&Hello::Failed { step, path, errno });
+            greet(&StartReport::Failed { step, path, errno });
             1
         }
     };
@@ -135,14 +135,14 @@ fn start(config: Config, connection: OwnedFd) -> Result<(), Failure> {
     let socket = &config.socket;
     let listener = UnixListener::bind(socket).map_err(Failure::at(Step::Listen, socket))?;
     match config.export {
-        Export::Disk { size, backing_dir } => {
-            let backing = backing_file::Backing::create(&backing_dir, size)
+        ServedStorage::Disk { size, backing_dir } => {
+            let backing = backing_file::BackingFile::create(&backing_dir, size)
                 .map_err(Failure::at(Step::CreateBacking, backing_dir))?;
             let disk = disk::DiskFs::new(backing, pacer.clone());
             // One reader: a request costs it a few microseconds, and it keeps requests in order.
             serve(disk, connection, 1, pacer, &listener, |_| Ok(()))
         }
-        Export::Share { source, timeout, late_error } => {
+        ServedStorage::Share { source, timeout, late_error } => {
             let share = share::ShareFs::new(&source, timeout, late_error, pacer.clone())
                 .map_err(Failure::at(Step::OpenSource, source))?;
             let names = share.root_names();
@@ -184,7 +184,7 @@ fn serve<F: Filesystem>(
         Ok(())
     };
     threads().map_err(Failure::at(Step::StartServer, "/proc/self/exe"))?;
-    greet(&Hello::Ready);
+    greet(&StartReport::Ready);
     control::serve(listener, &pacer, || make_cold(&notifier))
 }
 
@@ -220,7 +220,7 @@ fn behave_like_hardware() {
 }
 
 /// Tells the starter how it went and lets go of its pipe, for which it may be waiting to be closed.
-fn greet(hello: &Hello) {
+fn greet(hello: &StartReport) {
     let mut line = serde_json::to_vec(hello).unwrap_or_default();
     line.push(b'\n');
     let _ = io::stdout().write_all(&line);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::test_helpers::{alone, assert_nothing_left};
-use runahead_testbed::{Error, Share, ShareOptions, Storage, undisturbed};
+use runahead_testbed::{Error, Share, ShareOptions, Storage, retry_if_caches_dropped};
 
 const LATENCY: Duration = Duration::from_millis(20);
 
@@ -50,7 +50,7 @@ fn names_attributes_and_data_cost_a_message_each_and_then_nothing() {
     assert_eq!((stats.operations["lookup"], stats.reads, stats.read_bytes), (1, 1, 7));
     assert!(!stats.operations.contains_key("open"));
 
-    let kept = undisturbed(|| {
+    let kept = retry_if_caches_dropped(|| {
         std::fs::read(&file).unwrap();
         share.reset_stats().unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "content");
@@ -59,7 +59,7 @@ fn names_attributes_and_data_cost_a_message_each_and_then_nothing() {
     assert_eq!(kept, Ok(0), "pages are kept across opens");
 
     let mut names = (0..).map(|n| place.dir.join(format!("none{n}")));
-    let lookups = undisturbed(|| {
+    let lookups = retry_if_caches_dropped(|| {
         let name = names.next().unwrap();
         share.reset_stats().unwrap();
         for _ in 0..3 {
@@ -173,7 +173,7 @@ fn cold_means_messages_again() {
         share.stats().unwrap()
     };
     let first = work();
-    let kept = undisturbed(|| {
+    let kept = retry_if_caches_dropped(|| {
         work();
         share.reset_stats().unwrap();
         work().reads

@@ -49,7 +49,7 @@ pub fn speculates(mode: &str) -> bool {
 }
 
 /// Result of a case.
-pub struct Round {
+pub struct CaseResult {
     /// Runs until a shadow came to the call; 0 if none did.
     pub attempts: u32,
     /// Result of the call in the shadow; `None` if the shadow ended in it or waits.
@@ -58,7 +58,7 @@ pub struct Round {
     pub changed: Vec<String>,
 }
 
-impl fmt::Display for Round {
+impl fmt::Display for CaseResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let result = self.result.map_or("-".to_owned(), |r| r.to_string());
         let changed: Vec<String> =
@@ -68,7 +68,7 @@ impl fmt::Display for Round {
 }
 
 /// Environment of the cases.
-pub struct Rounds<'a> {
+pub struct CaseEnvironment<'a> {
     world: &'a World,
     program: &'a str,
     cold: &'a Path,
@@ -78,16 +78,16 @@ pub struct Rounds<'a> {
     now: Seen,
 }
 
-impl<'a> Rounds<'a> {
+impl<'a> CaseEnvironment<'a> {
     pub fn new(world: &'a World, program: &'a str, cold: &'a Path) -> Self {
         let blocks = fs::metadata(cold).expect("the cold file").len() / APART;
         let next = u64::from(std::process::id() ^ world.bystander.pid as u32) % blocks;
-        Rounds { world, program, cold, blocks, next, now: look(world, None) }
+        CaseEnvironment { world, program, cold, blocks, next, now: look(world, None) }
     }
 
     /// Runs a case.
-    pub fn round(&mut self, mode: &str, case: &str) -> Round {
-        let mut round = Round { attempts: 0, result: None, changed: Vec::new() };
+    pub fn round(&mut self, mode: &str, case: &str) -> CaseResult {
+        let mut round = CaseResult { attempts: 0, result: None, changed: Vec::new() };
         for attempt in 1..=ATTEMPTS {
             let reached = self.attempt(mode, case, &mut round);
             // One that was ended before the call gave anything (another took its place) shows
@@ -104,7 +104,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// True if a shadow came to the call.
-    fn attempt(&mut self, mode: &str, case: &str, round: &mut Round) -> bool {
+    fn attempt(&mut self, mode: &str, case: &str, round: &mut CaseResult) -> bool {
         let rest = if speculates(mode) { vec![mode.into()] } else { self.cold_byte() };
         let session = Session::start(self, mode, case, &rest);
         let one =
@@ -136,7 +136,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Lets a process that speculates make its call, and looks; has it taken back, and looks again.
-    fn speculated(&self, session: &Session, process: i32, mode: &str, round: &mut Round) {
+    fn speculated(&self, session: &Session, process: i32, mode: &str, round: &mut CaseResult) {
         const LONGEST: Duration = Duration::from_secs(2);
         const SOON: Duration = Duration::from_millis(400);
         let native = mode == "native";
@@ -158,7 +158,7 @@ impl<'a> Rounds<'a> {
             }
         });
         round.result = read_page(process).filter(|p| p[1] == AFTER_CALL).map(|p| p[4] as i64);
-        let note = |round: &mut Round| {
+        let note = |round: &mut CaseResult| {
             let after = both();
             let ended = !process::is_alive(process) || process::is_ending(process);
             let is_ours =
@@ -199,7 +199,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Lets the shadow make its call, and looks.
-    fn at_call(&self, session: &Session, shadow: i32, wait: bool, round: &mut Round) {
+    fn at_call(&self, session: &Session, shadow: i32, wait: bool, round: &mut CaseResult) {
         let template = process::parent(shadow);
         let both = || {
             let mut seen = look(self.world, Some(session.pid()));
@@ -313,7 +313,12 @@ struct Session {
 }
 
 impl Session {
-    fn start(rounds: &Rounds, mode: &str, case: &str, rest: &[std::ffi::OsString]) -> Self {
+    fn start(
+        rounds: &CaseEnvironment,
+        mode: &str,
+        case: &str,
+        rest: &[std::ffi::OsString],
+    ) -> Self {
         let exe = std::env::current_exe().expect("our own path");
         let mut command = Command::new(exe);
         command.args(["run", mode, rounds.program, case]).args(rest);

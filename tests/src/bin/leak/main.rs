@@ -69,7 +69,7 @@ fn mirrored() -> Without {
 
 fn suite(dir: &Path, program: &str, cold: &Path) -> ExitCode {
     let world = test_world::World::build(dir);
-    let mut rounds = case_run::Rounds::new(&world, program, cold);
+    let mut rounds = case_run::CaseEnvironment::new(&world, program, cold);
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("the list of cases");
         let (mode, case) = line.split_once(' ').expect("MODE CASE");

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::bystander_process::{self, Bystander};
 use crate::checked_calls::{self, c_path, call, must};
-use crate::world_objects::Held;
+use crate::world_objects::WorldObjects;
 
 /// A world that can be harmed.
 pub struct World {
     /// Directory of the world.
     pub root: PathBuf,
     /// Descriptors.
-    pub held: Held,
+    pub held: WorldObjects,
     /// A bystander process.
     pub bystander: Bystander,
     /// Leads the process group that commands run in.
@@ -41,7 +41,7 @@ impl World {
         message();
         let bystander = Bystander::start();
         let group = bystander_process::start_group();
-        let mut held = Held::new(root, bystander.pid);
+        let mut held = WorldObjects::new(root, bystander.pid);
         let pts = held.terminal();
         let quota: Option<PathBuf> =
             fs::read_to_string(root.join("../quota")).ok().map(|d| d.trim().into());

@@ -14,7 +14,7 @@ use crate::checked_calls::{self, call, open, two};
 const FIRST: usize = 300;
 
 /// Resources of the world that harm could reach.
-pub struct Held {
+pub struct WorldObjects {
     given: BTreeMap<&'static str, OwnedFd>,
     /// Ends that the command is not given.
     pub own: BTreeMap<&'static str, OwnedFd>,
@@ -68,10 +68,10 @@ fn connect(path: &Path) -> OwnedFd {
 /// 127.0.0.1:7777, as in `leak_descriptors.h`.
 const PORT: [u16; 8] = [libc::AF_INET as u16, 0x611e, 0x007f, 0x0100, 0, 0, 0, 0];
 
-impl Held {
+impl WorldObjects {
     /// Makes all of it in `root`, a world that has its `tree` already.
     pub fn new(root: &Path, bystander: i32) -> Self {
-        let mut held = Held {
+        let mut held = WorldObjects {
             given: BTreeMap::new(),
             own: BTreeMap::new(),
             ring: std::ptr::null(),

@@ -14,17 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, Notifier};
 
-use super::node_table::Nodes;
+use super::node_table::NodeTable;
 
 /// Names looked up in the root.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct RootNames {
     names: Arc<Mutex<HashSet<OsString>>>,
-    nodes: Arc<Nodes>,
+    nodes: Arc<NodeTable>,
 }
 
 impl RootNames {
-    pub(super) fn new(nodes: Arc<Nodes>) -> Self {
+    pub(super) fn new(nodes: Arc<NodeTable>) -> Self {
         Self { names: Arc::default(), nodes }
     }
 

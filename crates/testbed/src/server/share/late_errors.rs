@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use fuser::INodeNo;
 
 /// Files that have lost data without a report so far.
-pub(super) struct Late {
+pub(super) struct LateErrors {
     errno: Option<i32>,
     lost: Mutex<HashSet<u64>>,
 }
 
-impl Late {
+impl LateErrors {
     /// Data is lost with this error, if one is given.
     pub(super) fn new(errno: Option<i32>) -> Self {
         Self { errno, lost: Mutex::default() }

@@ -33,18 +33,18 @@ use super::deferred_replies::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
 use kernel_cache::RootNames;
-use late_errors::Late;
-use source_directory::{Changes, Source};
+use late_errors::LateErrors;
+use source_directory::{Changes, SourceDirectory};
 
 /// Node ids are never reused while the kernel knows them, so one generation is enough.
 const GENERATION: Generation = Generation(0);
 
 /// File system of a share.
 pub(super) struct ShareFs {
-    source: Source,
+    source: SourceDirectory,
     timeout: Duration,
     names: RootNames,
-    late: Late,
+    late: LateErrors,
     pacer: Pacer,
 }
 
@@ -55,9 +55,9 @@ impl ShareFs {
         late_error: Option<i32>,
         pacer: Pacer,
     ) -> io::Result<Self> {
-        let source = Source::open(dir)?;
+        let source = SourceDirectory::open(dir)?;
         let names = RootNames::new(source.nodes.clone());
-        Ok(Self { source, timeout, names, late: Late::new(late_error), pacer })
+        Ok(Self { source, timeout, names, late: LateErrors::new(late_error), pacer })
     }
 
     pub(super) fn root_names(&self) -> RootNames {

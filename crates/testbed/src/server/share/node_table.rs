@@ -48,7 +48,7 @@ struct Entry {
 
 /// Nodes that the kernel knows.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(super) struct NodeTable {
     root: Arc<Node>,
     root_key: Key,
     table: Mutex<Table>,
@@ -65,7 +65,7 @@ struct Table {
 /// FUSE keeps for the root.
 const SYNTHETIC: u64 = 1 << 63;
 
-impl Nodes {
+impl NodeTable {
     pub(super) fn new(root: OwnedFd) -> io::Result<Self> {
         let root = Arc::new(Node { id: INodeNo::ROOT.0, fd: root });
         let root_key = key(&root.stat()?);
@@ -195,7 +195,7 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "x").unwrap();
         std::fs::hard_link(&a, &b).unwrap();
-        let nodes = Nodes::new(open(dir.path())).unwrap();
+        let nodes = NodeTable::new(open(dir.path())).unwrap();
         let stat = rustix::fs::stat(&a).unwrap();
         let first = nodes.look_up(open(&a), &stat);
         let second = nodes.look_up(open(&b), &stat);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn other_devices_get_numbers_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
-        let nodes = Nodes::new(open(dir.path())).unwrap();
+        let nodes = NodeTable::new(open(dir.path())).unwrap();
         let proc = Path::new("/proc/version");
         let node = nodes.look_up(open(proc), &rustix::fs::stat(proc).unwrap());
         assert!(node.id > SYNTHETIC);

@@ -19,7 +19,7 @@ use rustix::fs::{
     renameat_with, seek, symlinkat, unlinkat, utimensat,
 };
 
-use super::node_table::{Node, Nodes, attributes};
+use super::node_table::{Node, NodeTable, attributes};
 
 /// Descriptors of files just created, kept because their mode may forbid to open them again for
 /// writing (0444), as an ordinary user. Zero-message opens know no release, so the oldest goes when
@@ -39,19 +39,19 @@ pub(super) struct Changes {
 
 /// The source directory.
 #[derive(Debug)]
-pub(super) struct Source {
-    pub(super) nodes: Arc<Nodes>,
+pub(super) struct SourceDirectory {
+    pub(super) nodes: Arc<NodeTable>,
     created: Mutex<std::collections::VecDeque<(u64, Arc<File>)>>,
     /// True if files made for other users can be given to them.
     privileged: bool,
 }
 
-impl Source {
+impl SourceDirectory {
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(rustix::fs::CWD, dir, flags, Mode::empty())?;
         Ok(Self {
-            nodes: Arc::new(Nodes::new(root)?),
+            nodes: Arc::new(NodeTable::new(root)?),
             created: Mutex::default(),
             privileged: rustix::process::geteuid().is_root(),
         })
