@@ -16,9 +16,9 @@ pub const UNDER_OTHER_RULES: &str =
 
 /// Reasons, and how often each came up.
 #[derive(Debug, Default)]
-pub struct Reasons(Mutex<BTreeMap<String, u64>>);
+pub struct ReasonCounts(Mutex<BTreeMap<String, u64>>);
 
-impl Reasons {
+impl ReasonCounts {
     /// Counts a loss.
     pub fn count(&self, what: impl Into<String>) {
         let mut degraded = self.0.lock().unwrap_or_else(PoisonError::into_inner);

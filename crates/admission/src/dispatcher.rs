@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::process::doorbell::{sleep_until_rung, supersede};
-use crate::process::read_rights::Watch;
+use crate::process::read_rights::RightsCheck;
 use crate::process::shared_memory::Mapping;
 use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_estimators::access_identity::CHUNK_BYTES;
-use runahead_predict::cost_benefit::{Change, INTERVAL};
+use runahead_predict::cost_benefit::{INTERVAL, ShadowDecision};
 use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;
 
 use crate::hint_progress::Progress;
-use crate::memory_budget::{self, Own};
-use crate::page_usage::Uses;
-use crate::session_admission::Common;
+use crate::memory_budget::{self, ProcessMemory};
+use crate::page_usage::PageUses;
+use crate::session_admission::SessionAdmission;
 use crate::throttle::{self, Throttle};
 
 mod rerun;
@@ -50,16 +50,16 @@ const LAST_BATCHES: usize = 16;
 /// The state of the one thread that runs [`Dispatcher::run`], for one process.
 pub struct Dispatcher {
     shared: Arc<Mapping>,
-    common: Arc<Common>,
+    session: Arc<SessionAdmission>,
     client: Client,
     progress: Arc<Progress>,
     throttle: Throttle,
-    uses: Uses,
+    uses: PageUses,
     stop: Arc<AtomicBool>,
     process: Pid,
     /// The name of its memory, whatever it says itself.
     memory: Vec<u8>,
-    rights: Watch,
+    rights: RightsCheck,
     /// The process is not to have anything read any more.
     revoked: bool,
     /// True if nothing is read ahead: see [`crate::single_spindle`].
@@ -81,7 +81,7 @@ pub struct Dispatcher {
     /// When the process joined, and when its pace was said last.
     joined: Instant,
     paced: Instant,
-    booked: Booked,
+    booked: BookedTotals,
     /// At the last look at the target's wait for processors: processor time that the prefetcher's
     /// workers had used, and that wait.
     contended: (Duration, Duration),
@@ -93,7 +93,7 @@ pub struct Dispatcher {
 
 /// Counts of a process in the session's totals.
 #[derive(Clone, Copy, Default)]
-struct Booked {
+struct BookedTotals {
     syncs: u64,
     sync_ticks: u64,
     /// Unforeseen waits.
@@ -111,11 +111,11 @@ fn processor_delay(process: Pid) -> Option<Duration> {
     text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-impl Booked {
+impl BookedTotals {
     fn of(control: &Control) -> Self {
         let wait_ticks = control.stall_ticks_unforeseen.load(Relaxed);
         let foreseen = control.stall_ticks_foreseen.load(Relaxed);
-        Booked {
+        BookedTotals {
             syncs: control.syncs.load(Relaxed),
             sync_ticks: control.sync_ticks.load(Relaxed),
             waits: control.stalls_unforeseen.load(Relaxed),
@@ -129,21 +129,21 @@ impl Dispatcher {
     /// Creates the dispatcher of a process that shares `shared`.
     pub fn new(
         shared: Arc<Mapping>,
-        common: Arc<Common>,
+        session: Arc<SessionAdmission>,
         stop: Arc<AtomicBool>,
         process: Pid,
-        rights: Watch,
+        rights: RightsCheck,
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         // As it was told when it joined.
         let single_server = shared.control.single_server.load(Relaxed) != 0;
-        let workers = common.prefetcher.stats().processor;
+        let workers = session.prefetcher.stats().processor;
         Dispatcher {
-            throttle: Throttle::new(shared.clone(), common.clone(), progress.clone()),
-            uses: Uses::new(process.as_raw_pid()),
+            throttle: Throttle::new(shared.clone(), session.clone(), progress.clone()),
+            uses: PageUses::new(process.as_raw_pid()),
             shared,
-            client: common.prefetcher.client(progress.clone()),
-            common,
+            client: session.prefetcher.client(progress.clone()),
+            session,
             progress,
             stop,
             process,
@@ -162,7 +162,7 @@ impl Dispatcher {
             not_before: Instant::now(),
             joined: Instant::now(),
             paced: Instant::now(),
-            booked: Booked::default(),
+            booked: BookedTotals::default(),
             contended: (workers, processor_delay(process).unwrap_or_default()),
             sized: Instant::now(),
             active: None,
@@ -175,7 +175,7 @@ impl Dispatcher {
         let control = &shared.control;
         while !self.stop.load(Acquire) {
             let bell = control.doorbell.load(SeqCst);
-            self.common.waits.hear_of(control);
+            self.session.waits.take_reported(control);
             // For good, whatever is written there later.
             self.revoked |= control.stopped.load(Relaxed) != 0;
             self.follow_target();
@@ -183,7 +183,7 @@ impl Dispatcher {
             self.publish();
             let timeout = self.run_again();
             let timeout = self.keep(timeout);
-            if busy || self.common.prefetcher.kick() {
+            if busy || self.session.prefetcher.kick() {
                 std::thread::sleep(NAP);
                 continue;
             }
@@ -192,7 +192,7 @@ impl Dispatcher {
         }
         supersede(control);
         // What it told last. (One that writes without end does not keep us.)
-        if self.common.listener.is_some() {
+        if self.session.listener.is_some() {
             let _ = (0..LAST_BATCHES).take_while(|_| self.drain()).count();
         }
     }
@@ -215,7 +215,7 @@ impl Dispatcher {
         let has_run =
             status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused);
         let is_spent = has_run && self.progress.steers() >= self.submitted;
-        if is_spent && !self.common.keep_shadows { SPENT } else { IDLE }
+        if is_spent && !self.session.keep_shadows { SPENT } else { IDLE }
     }
 
     /// Hands every waiting record to the prefetcher; false if there was none.
@@ -230,7 +230,7 @@ impl Dispatcher {
             while batch.len() + told < BATCH_BYTES
                 && let Some(record) = ring.pop(&mut buf)
             {
-                if self.common.listener.as_ref().is_some_and(|listener| listener.hear(&record)) {
+                if self.session.listener.as_ref().is_some_and(|listener| listener.hear(&record)) {
                     told += size_of_val(&record.header) + record.path.len();
                     continue;
                 }
@@ -291,12 +291,12 @@ impl Dispatcher {
             return false;
         }
         let stopped = self.shared.control.stopped.load(Relaxed) != 0;
-        let (same, ended) = match self.rights.compare() {
+        let (same, ended) = match self.rights.includes_ours() {
             Ok(same) => (same, false),
             Err(error) => (false, error.kind() == std::io::ErrorKind::NotFound),
         };
         if !same && !ended && !stopped {
-            self.common
+            self.session
                 .degraded
                 .count("a process has other rights than runahead: its hints were ignored");
         }
@@ -349,7 +349,7 @@ impl Dispatcher {
         self.client.reached(control.accesses.load(Relaxed));
         if self.paced.elapsed() >= PACE {
             self.paced = Instant::now();
-            let stats = self.common.prefetcher.stats();
+            let stats = self.session.prefetcher.stats();
             self.account(control, stats.processor);
             if let Some(part) = stats.own_requests() {
                 control.own_requests.store(part, Relaxed);
@@ -361,7 +361,7 @@ impl Dispatcher {
             if let Some(part) = stats.own_reads() {
                 control.own_reads.store(part, Relaxed);
             }
-            if !self.common.without.horizon {
+            if !self.session.without.horizon {
                 self.client.set_pace(self.pace());
             }
         }
@@ -377,18 +377,18 @@ impl Dispatcher {
             let (_, before) = std::mem::replace(&mut self.contended, (workers, delay));
             self.client.contended(delay.saturating_sub(before).div_duration_f64(used));
         }
-        let now = Booked::of(control);
+        let now = BookedTotals::of(control);
         let before = std::mem::replace(&mut self.booked, now);
-        let ledger = &self.common.ledger;
+        let ledger = &self.session.ledger;
         let plus = |now: u64, before: u64| now.saturating_sub(before);
         let syncs = plus(now.syncs, before.syncs);
         let ticks = plus(now.sync_ticks, before.sync_ticks);
         let count = ledger.syncs.fetch_add(syncs, Relaxed).saturating_add(syncs);
         let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
-        let us = |ticks: u64| ticks / self.common.waits.ticks_per_us().max(1);
+        let us = |ticks: u64| ticks / self.session.waits.ticks_per_us().max(1);
         ledger.crowd.waited(us(plus(now.all_wait_ticks, before.all_wait_ticks)));
-        if !self.common.without.concurrency {
+        if !self.session.without.concurrency {
             ledger.crowd.tell(control);
             self.client.waiters(ledger.crowd.waiters());
         }
@@ -403,7 +403,7 @@ impl Dispatcher {
     /// Returns the target's time from one access to the next when nothing makes it wait.
     fn pace(&self) -> Pace {
         let control = &self.shared.control;
-        let waited = self.common.waits.of(control);
+        let waited = self.session.waits.time_waited(control);
         let computed = self.joined.elapsed().saturating_sub(waited);
         let accesses = control.accesses.load(Relaxed).clamp(1, u32::MAX.into()) as u32;
         Pace { compute: computed / accesses, budget: control.bytes_budget.load(Relaxed) }
@@ -412,24 +412,25 @@ impl Dispatcher {
     /// Keeps shadows within their bounds; how long to sleep at most, `timeout` if that is less.
     fn keep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         match self.throttle.look() {
-            Some(Change::Stop(_)) => self.stop_shadows(),
-            Some(Change::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
+            Some(ShadowDecision::Stop(_)) => self.stop_shadows(),
+            Some(ShadowDecision::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
             _ => {}
         }
-        let common = &self.common;
-        let single_server = !common.without.sole && common.single_spindle.look(&common.prefetcher);
+        let session = &self.session;
+        let single_server =
+            !session.without.sole && session.single_spindle.look(&session.prefetcher);
         if single_server != std::mem::replace(&mut self.single_server, single_server) {
             self.shared.control.single_server.store(single_server.into(), Relaxed);
             match single_server {
                 true => {
-                    self.common.ledger.stops.count("the storage serves one request at a time");
+                    self.session.ledger.stops.count("the storage serves one request at a time");
                     self.stop_shadows();
                 }
                 false if self.lacks_room.is_none() => self.allow_shadows(),
                 false => {}
             }
         }
-        if self.lacks_room.is_none() && self.common.room.is_tight() {
+        if self.lacks_room.is_none() && self.session.room.is_tight() {
             self.go_without();
         }
         if self.lacks_room.is_some_and(|then| Instant::now() >= then) {
@@ -450,7 +451,7 @@ impl Dispatcher {
         let uses = self.uses.look(&self.shared);
         self.throttle.release(|record| self.client.submit(record));
         let patience = self.throttle.patience();
-        let rest = if self.single_server { self.common.single_spindle.rest() } else { None };
+        let rest = if self.single_server { self.session.single_spindle.rest() } else { None };
         timeout.into_iter().chain(patience).chain(rest).chain(uses).min()
     }
 
@@ -462,13 +463,13 @@ impl Dispatcher {
         self.shared.control.tell_most(most);
         let has_room =
             most.is_none_or(|most| own.pages <= most) || own.has_room_for_mirrors(process);
-        has_room && self.common.room.allows_shadows(process)
+        has_room && self.session.room.allows_shadows(process)
     }
 
     /// Counts the pages of the target's own memory, and tells the target.
-    fn count_pages(&mut self) -> Own {
+    fn count_pages(&mut self) -> ProcessMemory {
         self.sized = Instant::now();
-        let own = Own::of(self.process.as_raw_pid() as u32);
+        let own = ProcessMemory::of(self.process.as_raw_pid() as u32);
         own.tell(&self.shared.control);
         own
     }
@@ -477,7 +478,7 @@ impl Dispatcher {
     fn go_without(&mut self) {
         if self.shared.control.horizon.swap(0, Relaxed) != 0 {
             let what = "a process ran without shadows: its control group lacks memory, or room for processes";
-            self.common.degraded.count(what);
+            self.session.degraded.count(what);
         }
         self.lacks_room = Some(Instant::now() + ROOM_AGAIN);
         self.supersede();
@@ -487,7 +488,7 @@ impl Dispatcher {
         if self.single_server {
             return;
         }
-        self.shared.control.horizon.store(self.common.horizon(), Relaxed);
+        self.shared.control.horizon.store(self.session.horizon(), Relaxed);
         self.shared.control.want_sync.store(1, Relaxed);
     }
 

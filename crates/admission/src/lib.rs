@@ -41,4 +41,4 @@ mod throttle;
 
 pub use ablation::Without;
 pub use dispatcher::Dispatcher;
-pub use session_admission::Common;
+pub use session_admission::SessionAdmission;

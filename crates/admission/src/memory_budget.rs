@@ -141,7 +141,7 @@ fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
     let rooms = groups.iter().filter_map(|group| {
         ends_all |= std::fs::read_to_string(group.join("memory.oom.group"))
             .is_ok_and(|text| text.trim() == "1");
-        let Left { bytes, limit } = left(group)?;
+        let GroupMemory { bytes, limit } = group_memory(group)?;
         Some(if ends_all { bytes.saturating_sub(limit / 2) } else { bytes })
     });
     rooms.min()
@@ -158,7 +158,7 @@ fn most(pages: u64, room: u64, own: u64) -> u64 {
 
 /// Memory of its own of a process; 0 for values that cannot be read.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct ProcessMemory {
     /// Anonymous memory, in pages of 4 KiB.
     pub pages: u64,
     /// Page faults without a device that it had had before that was counted (proc_pid_stat(5)).
@@ -169,7 +169,7 @@ pub struct Own {
     pub threads: u64,
 }
 
-impl Own {
+impl ProcessMemory {
     /// Reads the values of `process` (proc_pid_status(5)).
     pub fn of(process: u32) -> Self {
         /// Index among the fields behind the name; the first of these is the third field.
@@ -177,7 +177,7 @@ impl Own {
         let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
         let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         let line = |name| number_of(&text, name).unwrap_or(0);
-        Own {
+        ProcessMemory {
             pages: line("RssAnon:") / 4,
             faults: faults.unwrap_or(0),
             swapped: line("VmSwap:") / 4,
@@ -216,7 +216,7 @@ fn number_of(text: &str, name: &str) -> Option<u64> {
 
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
 fn room_of(process: &str) -> Option<u64> {
-    groups_of(process, "memory").iter().filter_map(|dir| Some(left(dir)?.bytes)).min()
+    groups_of(process, "memory").iter().filter_map(|dir| Some(group_memory(dir)?.bytes)).min()
 }
 
 /// The directories of the groups that limit our memory, the innermost first.
@@ -257,7 +257,7 @@ fn groups(mount: &Path, line: &str, controller: &str) -> Vec<PathBuf> {
 }
 
 /// Bytes that a group may still take, and its limit.
-struct Left {
+struct GroupMemory {
     bytes: u64,
     limit: u64,
 }
@@ -265,7 +265,7 @@ struct Left {
 /// Returns the bytes that `group` may still take, and its limit; `None` without a limit.
 /// Reclaimable file pages count as free, those in active use by half, as in the kernel's own
 /// estimate (`MemAvailable`). In a group that swaps, so does half of what could be swapped out.
-fn left(group: &Path) -> Option<Left> {
+fn group_memory(group: &Path) -> Option<GroupMemory> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let limit = |name: &str| -> Option<u64> {
         read(name)?.trim().parse().ok().filter(|&limit| limit < UNLIMITED)
@@ -285,7 +285,7 @@ fn left(group: &Path) -> Option<Left> {
     let anonymous = if swapped > 0 { bytes("inactive_anon") + bytes("active_anon") } else { 0 };
     let cache = bytes("inactive_file") + bytes("active_file") / 2 + anonymous / 2;
     let used: u64 = used.trim().parse().ok()?;
-    Some(Left { bytes: limit.saturating_sub(used.saturating_sub(cache)), limit })
+    Some(GroupMemory { bytes: limit.saturating_sub(used.saturating_sub(cache)), limit })
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn room(mount: &Path, line: &str) -> Option<u64> {
-        groups(mount, line, "memory").iter().filter_map(|dir| Some(left(dir)?.bytes)).min()
+        groups(mount, line, "memory").iter().filter_map(|dir| Some(group_memory(dir)?.bytes)).min()
     }
 
     #[test]

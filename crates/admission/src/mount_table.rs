@@ -119,9 +119,9 @@ pub fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
 
 /// File systems that ask no server, as they turn up.
 #[derive(Default)]
-pub struct Local(Mutex<Vec<u64>>);
+pub struct LocalFilesystems(Mutex<Vec<u64>>);
 
-impl Local {
+impl LocalFilesystems {
     /// True if the file at `place` lies on such a file system.
     pub fn has(&self, place: impl AsFd) -> bool {
         let Some((major, minor)) = device_of(place) else { return false };

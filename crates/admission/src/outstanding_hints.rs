@@ -11,7 +11,7 @@
 //!
 //! The length of a hint is not always that of what is read: a file may be shorter, or be read to
 //! its end. The sum is corrected by the ratio between what was asked for and what came, of all
-//! hints of the process so far ([`Ahead::bytes`]).
+//! hints of the process so far ([`OutstandingHints::bytes`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const MOST_READ: u64 = runahead_prefetch::EXTEND_MAX_BYTES / CHUNK_BYTES;
 
 /// State of a hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum HintFate {
     /// The hint has not been read for yet.
     Pending,
     /// The data of the hint was read.
@@ -47,18 +47,18 @@ pub(crate) enum Fate {
 }
 
 /// Source of the states of hints.
-pub(crate) trait Fates {
+pub(crate) trait HintFates {
     /// The fate of the hint for `key`.
-    fn fate(&self, key: Identity) -> Fate;
+    fn fate(&self, key: Identity) -> HintFate;
 }
 
-impl Fates for HintLog {
-    fn fate(&self, key: Identity) -> Fate {
+impl HintFates for HintLog {
+    fn fate(&self, key: Identity) -> HintFate {
         match self.progress(key) {
-            HintState::Absent => Fate::Gone,
-            _ if self.was_used(key) => Fate::Used,
-            HintState::Hinted => Fate::Pending,
-            HintState::Done => Fate::Present,
+            HintState::Absent => HintFate::Gone,
+            _ if self.was_used(key) => HintFate::Used,
+            HintState::Hinted => HintFate::Pending,
+            HintState::Done => HintFate::Present,
         }
     }
 }
@@ -75,7 +75,7 @@ struct Hint {
 
 /// Outstanding hints of one process.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct OutstandingHints {
     hints: VecDeque<Hint>,
     /// Bytes of hints of known length.
     known: u64,
@@ -132,7 +132,7 @@ pub(crate) fn keys(record: &Record<'_>) -> impl Iterator<Item = (Identity, u32)>
     chunks.chain(one.map(|key| (key, 0)))
 }
 
-impl Ahead {
+impl OutstandingHints {
     /// A hint is about to be handed to the prefetcher.
     pub(crate) fn add(&mut self, record: &Record<'_>) {
         if record.header.flags & DEMAND != 0 || record.header.run == 0 {
@@ -182,7 +182,7 @@ impl Ahead {
     /// and `read` is what has come of all hints of unknown length so far, in bytes.
     pub(crate) fn sweep(
         &mut self,
-        fates: &impl Fates,
+        fates: &impl HintFates,
         accesses: u64,
         read: u64,
         now: Duration,
@@ -193,21 +193,21 @@ impl Ahead {
             self.learn(read);
             let Some(mut hint) = self.hints.pop_front() else { break };
             let fate = fates.fate(hint.key);
-            if !hint.present && matches!(fate, Fate::Present | Fate::Used) {
+            if !hint.present && matches!(fate, HintFate::Present | HintFate::Used) {
                 self.leave(&hint);
                 hint.present = true;
                 *self.sum(&hint) += u64::from(hint.bytes);
                 self.answered += if hint.known { 0 } else { hint.bytes.into() };
             }
             if hint.overdue.is_none()
-                && matches!(fate, Fate::Pending | Fate::Present)
+                && matches!(fate, HintFate::Pending | HintFate::Present)
                 && accesses > hint.position.saturating_add(SLACK)
             {
                 hint.overdue = Some(now);
                 overdue += 1;
             }
             let old = hint.overdue.is_some_and(|since| now.saturating_sub(since) >= KEPT);
-            if old || matches!(fate, Fate::Used | Fate::Gone) {
+            if old || matches!(fate, HintFate::Used | HintFate::Gone) {
                 self.leave(&hint);
             } else {
                 self.hints.push_back(hint);
@@ -263,16 +263,16 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Told(RefCell<HashMap<u64, Fate>>);
+    struct Told(RefCell<HashMap<u64, HintFate>>);
 
-    impl Fates for Told {
-        fn fate(&self, key: Identity) -> Fate {
-            self.0.borrow().get(&key.raw()).copied().unwrap_or(Fate::Pending)
+    impl HintFates for Told {
+        fn fate(&self, key: Identity) -> HintFate {
+            self.0.borrow().get(&key.raw()).copied().unwrap_or(HintFate::Pending)
         }
     }
 
     impl Told {
-        fn tell(&self, record: &Record<'_>, fate: Fate) {
+        fn tell(&self, record: &Record<'_>, fate: HintFate) {
             keys(record).for_each(|(key, _)| _ = self.0.borrow_mut().insert(key.raw(), fate));
         }
     }
@@ -305,26 +305,26 @@ mod tests {
 
     #[test]
     fn a_hint_counts_from_its_coming_until_it_is_used() {
-        let (mut ahead, told) = (Ahead::default(), Told::default());
+        let (mut ahead, told) = (OutstandingHints::default(), Told::default());
         let records: Vec<_> = (0..16).map(|n| data(n, n.into(), 0, CHUNK)).collect();
         records.iter().for_each(|record| ahead.add(record));
         assert_eq!(ahead.bytes(), 16 * CHUNK);
-        records.iter().for_each(|record| told.tell(record, Fate::Present));
+        records.iter().for_each(|record| told.tell(record, HintFate::Present));
         assert_eq!(ahead.sweep(&told, 0, 0, Duration::ZERO), 0);
         assert_eq!(ahead.bytes(), 16 * CHUNK);
-        told.tell(&records[3], Fate::Used);
-        told.tell(&records[4], Fate::Gone);
+        told.tell(&records[3], HintFate::Used);
+        told.tell(&records[4], HintFate::Gone);
         ahead.sweep(&told, 0, 16 * CHUNK, Duration::ZERO);
         assert_eq!(ahead.bytes(), 14 * CHUNK);
     }
 
     /// Files turn out to be as long as `read` says.
     fn bytes_of_sixteen(read: u64, flags: u32) -> u64 {
-        let (mut ahead, told) = (Ahead::default(), Told::default());
+        let (mut ahead, told) = (OutstandingHints::default(), Told::default());
         let mut records: Vec<_> = (0..16).map(|n| data(n, n.into(), 0, CHUNK)).collect();
         records.iter_mut().for_each(|record| record.header.flags = flags);
         records.iter().for_each(|record| ahead.add(record));
-        records.iter().for_each(|record| told.tell(record, Fate::Present));
+        records.iter().for_each(|record| told.tell(record, HintFate::Present));
         (0..3).for_each(|_| _ = ahead.sweep(&told, 0, read, Duration::ZERO));
         ahead.bytes()
     }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_the_target_has_passed_is_told_once_and_kept_a_while() {
-        let (mut ahead, told) = (Ahead::default(), Told::default());
+        let (mut ahead, told) = (OutstandingHints::default(), Told::default());
         (0..20).for_each(|n| ahead.add(&data(n, n.into(), 0, CHUNK)));
         assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO), 0);
         assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 5);
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn all_are_looked_at_in_turn_however_many() {
-        let (mut ahead, told) = (Ahead::default(), Told::default());
+        let (mut ahead, told) = (OutstandingHints::default(), Told::default());
         (0..10_000).for_each(|n| ahead.add(&data(n, n.into(), 0, 1)));
         let sweep = |_| ahead.sweep(&told, 1 << 20, 0, Duration::ZERO);
         assert_eq!((0..=LOOK.1).map(sweep).sum::<u64>(), 10_000);
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn what_the_target_itself_waits_for_is_no_hint() {
-        let mut ahead = Ahead::default();
+        let mut ahead = OutstandingHints::default();
         let mut demand = data(1, 0, 0, CHUNK);
         demand.header.run = 0;
         ahead.add(&demand);

@@ -37,7 +37,7 @@ const MOST_SAMPLES: usize = 1024;
 const MOST_OPEN: usize = 64 << 10;
 
 /// Uses of one process.
-pub(crate) struct Uses {
+pub(crate) struct PageUses {
     process: i32,
     next: Instant,
     samples: Samples,
@@ -58,9 +58,9 @@ struct Sample {
     hints: Vec<(u64, u64)>,
 }
 
-impl Uses {
+impl PageUses {
     pub(crate) fn new(process: i32) -> Self {
-        Uses { process, next: Instant::now(), samples: Samples::default() }
+        PageUses { process, next: Instant::now(), samples: Samples::default() }
     }
 
     /// Swapped memory of the process is hinted.
@@ -187,7 +187,7 @@ mod tests {
             let _ = shared.log.hint(identity.first_piece(offset, 1), 1);
             shared.control.hints_issued.fetch_add(1, Relaxed);
         }
-        let mut uses = Uses::new(std::process::id() as i32);
+        let mut uses = PageUses::new(std::process::id() as i32);
         assert_eq!(uses.look(&shared), None, "nothing cold was mapped");
         shared.control.mapped_cold.store(1, Relaxed);
         // SAFETY: a fresh mapping, which no other code knows.
@@ -219,7 +219,7 @@ mod tests {
         let pages = (at as u64..at as u64 + LEN as u64).step_by(PAGE_BYTES as usize);
         let samples: Vec<_> =
             pages.clone().enumerate().filter(|(_, page)| is_sample_page(*page)).collect();
-        let mut uses = Uses::new(std::process::id() as i32);
+        let mut uses = PageUses::new(std::process::id() as i32);
         for page in pages {
             let offset = swapped_memory::offset_of(page);
             let _ = shared.log.hint(swapped_memory::MEMORY.first_piece(offset, BLOCK_BYTES), 1);

@@ -40,7 +40,7 @@ pub struct SessionRefaults {
 
 /// Part of one process in a [`SessionRefaults`].
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct RefaultShare {
     seen: u64,
     held: u64,
     refaults: u64,
@@ -54,7 +54,7 @@ impl SessionRefaults {
     }
 }
 
-impl Share {
+impl RefaultShare {
     /// Stalls to be laid at the door of this process since the last time. It has met `refaults` so
     /// far, and `held` tells what it holds, which is asked only if it matters.
     pub(crate) fn account(
@@ -104,9 +104,9 @@ impl Share {
 
 /// Detects that another process drops the page cache (`drop_caches`, proc_sys_vm(5)).
 #[derive(Debug, Default)]
-pub(crate) struct Drops(Option<u64>);
+pub(crate) struct CacheDrops(Option<u64>);
 
-impl Drops {
+impl CacheDrops {
     /// True if the page cache was dropped since the last call.
     pub(crate) fn has_moved(&mut self) -> bool {
         let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn stalls_are_added_only_while_something_is_held_and_the_kernel_says_so() {
-        let (ghost, mut share) = (SessionRefaults::default(), Share::default());
+        let (ghost, mut share) = (SessionRefaults::default(), RefaultShare::default());
         let kernel = |n: u64| move || Some(n);
         assert_eq!(share.account(&ghost, 5, kernel(10), || 100 * CHUNK), 0.0, "a beginning");
         assert_eq!(share.account(&ghost, 8, kernel(10), || 100 * CHUNK), 0.0, "no eviction");
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_process_that_holds_more_answers_for_more_refaults() {
         let ghost = SessionRefaults::default();
-        let (mut large, mut small) = (Share::default(), Share::default());
+        let (mut large, mut small) = (RefaultShare::default(), RefaultShare::default());
         large.hold(&ghost, 30 * CHUNK);
         small.account(&ghost, 1, || Some(1), || 10 * CHUNK);
         let own = small.account(&ghost, 9, || Some(2), || 10 * CHUNK);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::degradation_counts::Reasons;
+use crate::degradation_counts::ReasonCounts;
 
 use crate::memory_budget::Budget;
 use crate::refault::SessionRefaults;
@@ -10,7 +10,7 @@ use crate::session_load::SessionLoad;
 
 /// Totals of a session.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct SessionTotals {
     /// Budget of prefetched bytes.
     pub budget: Budget,
     /// Load of the session.
@@ -22,7 +22,7 @@ pub struct Ledger {
     /// Time-stamp ticks spent in syncs of all processes.
     pub sync_ticks: AtomicU64,
     /// Why shadows were stopped, and how often.
-    pub stops: Reasons,
+    pub stops: ReasonCounts,
     /// Hints that the target has passed without using them.
     pub overdue: AtomicU64,
     /// Times that shadows were tried again.

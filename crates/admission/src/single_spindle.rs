@@ -21,7 +21,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs
 /// State of a session's storage: does it serve one request at a time?
 #[derive(Debug, Default)]
 pub struct SingleSpindle {
-    is_so: AtomicBool,
+    is_single_spindle: AtomicBool,
     pause: Mutex<Pause>,
 }
 
@@ -33,8 +33,8 @@ struct Pause {
 
 impl SingleSpindle {
     /// True if nothing was to be read ahead at the last look.
-    pub fn is_so(&self) -> bool {
-        self.is_so.load(Relaxed)
+    pub fn is_single_spindle(&self) -> bool {
+        self.is_single_spindle.load(Relaxed)
     }
 
     /// Looks; true if nothing is to be read ahead now.
@@ -60,7 +60,7 @@ impl SingleSpindle {
             }
             _ => {}
         }
-        self.is_so.store(pause.until.is_some(), Relaxed);
+        self.is_single_spindle.store(pause.until.is_some(), Relaxed);
         pause.until.is_some()
     }
 
@@ -87,10 +87,10 @@ mod tests {
                 now += Duration::from_secs(1);
                 let mut again = false;
                 if !spindle.look_at(now, || panic!("nobody reads"), || again = true) {
-                    assert!(again && !spindle.is_so());
+                    assert!(again && !spindle.is_single_spindle());
                     break;
                 }
-                assert!(spindle.is_so() && spindle.rest().is_some());
+                assert!(spindle.is_single_spindle() && spindle.rest().is_some());
             }
             pauses.push((now - began).as_secs());
         }

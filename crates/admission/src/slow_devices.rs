@@ -9,25 +9,25 @@ use runahead_abi::Control;
 use runahead_estimators::SlowDevices;
 use runahead_estimators::follow_filter::ProgramKey;
 
-use crate::process::shared_memory::Front;
+use crate::process::shared_memory::AgentFileFront;
 use crate::process::tsc_clock::ticks;
 
 /// Longest wait that is believed: programs may report anything.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Waits of a session's programs, by device.
-pub struct Waits {
-    front: Front,
+pub struct DeviceWaits {
+    front: AgentFileFront,
     ticks_per_us: u64,
     /// [`LONGEST`] in ticks.
     longest_ticks: u64,
 }
 
-impl Waits {
+impl DeviceWaits {
     /// Creates the table for the agent's file, whose front is `front`.
-    pub fn new(front: Front, ticks_per_us: u64) -> Self {
+    pub fn new(front: AgentFileFront, ticks_per_us: u64) -> Self {
         let longest_ticks = LONGEST.as_micros() as u64 * ticks_per_us;
-        Waits { front, ticks_per_us, longest_ticks }
+        DeviceWaits { front, ticks_per_us, longest_ticks }
     }
 
     /// Has programs expect to wait from their start.
@@ -55,8 +55,8 @@ impl Waits {
         self.note(device, self.ticks_in(time));
     }
 
-    /// A process has, if it says so.
-    pub fn hear_of(&self, control: &Control) {
+    /// Takes the wait that a process has reported since the last call, if any.
+    pub fn take_reported(&self, control: &Control) {
         if control.waited_ticks.load(Relaxed) == 0 {
             return;
         }
@@ -66,7 +66,7 @@ impl Waits {
 
     /// Returns the time that a process has waited for storage since it joined, foreseen or not,
     /// whatever it reports.
-    pub fn of(&self, control: &Control) -> Duration {
+    pub fn time_waited(&self, control: &Control) -> Duration {
         let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
         let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
         Duration::from_micros(ticks / self.ticks_per_us.max(1))
@@ -113,7 +113,7 @@ mod tests {
     fn programs_see_what_is_slow_and_cannot_change_it() {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front = shared_memory::fill(&file, &[0; 2 * AgentConfig::CHANGES_IN], &[1, 2, 3]);
-        let waits = Waits::new(front.expect("room in it"), 1000);
+        let waits = DeviceWaits::new(front.expect("room in it"), 1000);
         let length = AgentConfig::CHANGES_IN;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let map = |flags| {
@@ -144,11 +144,11 @@ mod tests {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        let waits = Waits::new(front, 1);
+        let waits = DeviceWaits::new(front, 1);
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         shared.control.waited_device.store(9, Relaxed);
         shared.control.waited_ticks.store(u64::MAX, Relaxed);
-        waits.hear_of(&shared.control);
+        waits.take_reported(&shared.control);
         let devices = waits.devices();
         assert!(devices.is_slow(9, ticks()));
         assert!(!devices.is_slow(9, ticks() + 64 * LONGEST.as_micros() as u64));
@@ -157,7 +157,7 @@ mod tests {
         [&shared.control.stall_ticks_foreseen, &shared.control.stall_ticks_unforeseen]
             .iter()
             .for_each(|ticks| ticks.store(u64::MAX, Relaxed));
-        let waits = Waits { ticks_per_us: 0, ..waits };
-        assert_eq!(waits.of(&shared.control), Duration::from_micros(u64::MAX));
+        let waits = DeviceWaits { ticks_per_us: 0, ..waits };
+        assert_eq!(waits.time_waited(&shared.control), Duration::from_micros(u64::MAX));
     }
 }

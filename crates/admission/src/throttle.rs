@@ -19,13 +19,13 @@ use runahead_abi::hint_record::{
 use runahead_abi::{Control, HintKind, Record};
 use runahead_estimators::Identity;
 use runahead_estimators::access_identity::CHUNK_BYTES;
-use runahead_predict::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
+use runahead_predict::cost_benefit::{CostBenefit, INTERVAL, Sample, ShadowDecision, StopReason};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::hint_progress::Progress;
-use crate::outstanding_hints::{self, Ahead};
+use crate::outstanding_hints::{self, OutstandingHints};
 use crate::refault;
-use crate::session_admission::Common;
+use crate::session_admission::SessionAdmission;
 
 /// Assumed length of a stall until one was measured, and its bounds.
 const STALL: Duration = Duration::from_millis(5);
@@ -40,13 +40,13 @@ const SWEEP: Duration = Duration::from_millis(1);
 /// Bounds on the shadows of one process.
 pub(crate) struct Throttle {
     shared: Arc<Mapping>,
-    common: Arc<Common>,
+    session: Arc<SessionAdmission>,
     progress: Arc<Progress>,
     origin: Instant,
-    ahead: Ahead,
+    ahead: OutstandingHints,
     cost_benefit: CostBenefit,
-    ghost: refault::Share,
-    drops: refault::Drops,
+    ghost: refault::RefaultShare,
+    drops: refault::CacheDrops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
     held_bytes: u64,
     /// Bytes that the budget has counted for this process.
@@ -92,17 +92,21 @@ impl Counts {
 
 impl Throttle {
     /// Creates the throttle of a process that has just joined.
-    pub(crate) fn new(shared: Arc<Mapping>, common: Arc<Common>, progress: Arc<Progress>) -> Self {
-        common.ledger.budget.join();
+    pub(crate) fn new(
+        shared: Arc<Mapping>,
+        session: Arc<SessionAdmission>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        session.ledger.budget.join();
         Throttle {
             shared,
-            common,
+            session,
             progress,
             origin: Instant::now(),
-            ahead: Ahead::default(),
+            ahead: OutstandingHints::default(),
             cost_benefit: CostBenefit::default(),
-            ghost: refault::Share::default(),
-            drops: refault::Drops::default(),
+            ghost: refault::RefaultShare::default(),
+            drops: refault::CacheDrops::default(),
             held_back: VecDeque::new(),
             held_bytes: 0,
             own: 0,
@@ -117,8 +121,8 @@ impl Throttle {
 
     /// Shadows are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.common.single_spindle.is_so()
-            || self.cost_benefit.until().is_some() && !self.common.without.memory
+        self.session.single_spindle.is_single_spindle()
+            || self.cost_benefit.until().is_some() && !self.session.without.memory
     }
 
     /// True if nothing may be taken out of the shadows' rings.
@@ -133,7 +137,7 @@ impl Throttle {
         // off.
         let length = record.header.length.min(HINT_MAX_BYTES);
         let mut header = Header { length, ..record.header };
-        if self.common.without.expansion {
+        if self.session.without.expansion {
             header.flags &= !(EXPAND_NAMES | EXPAND_LISTINGS);
         }
         let record = &Record { header, ..*record };
@@ -142,7 +146,7 @@ impl Throttle {
             return self.forget(record);
         }
         // What the target waits for is its own there.
-        if own && self.common.single_spindle.is_so() {
+        if own && self.session.single_spindle.is_single_spindle() {
             return self.forget(record);
         }
         if own || record.kind != HintKind::Data {
@@ -170,7 +174,7 @@ impl Throttle {
         if self.held_back.is_empty() {
             return;
         }
-        let allowance = self.common.ledger.budget.allowance(self.own);
+        let allowance = self.session.ledger.budget.allowance(self.own);
         while let Some((kind, header, path)) = self.held_back.pop_front() {
             let taken = self.ahead.bytes();
             // Whole chunks, of which the log knows.
@@ -233,13 +237,13 @@ impl Throttle {
     pub(crate) fn publish(&mut self) {
         let control = &self.shared.control;
         let bytes = self.ahead.bytes();
-        self.common.ledger.budget.change(self.own, bytes);
+        self.session.ledger.budget.change(self.own, bytes);
         self.own = bytes;
         control.bytes_ahead.store(bytes.saturating_add(self.held_bytes), Relaxed);
     }
 
     /// Looks after what is ahead, and makes up the account when it is time to: what is to be done.
-    pub(crate) fn look(&mut self) -> Option<Change> {
+    pub(crate) fn look(&mut self) -> Option<ShadowDecision> {
         let now = self.origin.elapsed();
         let control = &self.shared.control;
         if now.saturating_sub(self.swept) >= SWEEP {
@@ -260,21 +264,21 @@ impl Throttle {
         } else if sample.issued > 0 {
             self.first.get_or_insert(now.saturating_sub(INTERVAL));
         }
-        if self.common.without.memory {
+        if self.session.without.memory {
             return None;
         }
         let change = self.cost_benefit.observe(now, &sample);
-        let ledger = &self.common.ledger;
+        let ledger = &self.session.ledger;
         match change {
-            Some(Change::Stop(why)) => self.note_stop(now, why),
-            Some(Change::TryAgain) => _ = ledger.trials.fetch_add(1, Relaxed),
+            Some(ShadowDecision::Stop(why)) => self.note_stop(now, why),
+            Some(ShadowDecision::TryAgain) => _ = ledger.trials.fetch_add(1, Relaxed),
             None => {}
         }
         change
     }
 
-    fn note_stop(&mut self, now: Duration, why: Why) {
-        let ledger = &self.common.ledger;
+    fn note_stop(&mut self, now: Duration, why: StopReason) {
+        let ledger = &self.session.ledger;
         ledger.stops.count(why.text());
         if let Some(first) = self.first.take() {
             let took = now.saturating_sub(first).as_micros() as u64;
@@ -284,7 +288,7 @@ impl Throttle {
 
     fn sample(&mut self) -> Sample {
         let control = &self.shared.control;
-        let ledger = &self.common.ledger;
+        let ledger = &self.session.ledger;
         let counts = Counts::of(control);
         let before = std::mem::replace(&mut self.before, counts);
         let unforeseen = match self.ahead.leads(control.accesses.load(Relaxed)) {
@@ -294,7 +298,7 @@ impl Throttle {
         ledger.overdue.fetch_add(self.overdue, Relaxed);
         let lost = counts.lost.saturating_sub(before.lost);
         let late =
-            counts.late.saturating_sub(before.late) / self.common.waits.ticks_per_us().max(1);
+            counts.late.saturating_sub(before.late) / self.session.waits.ticks_per_us().max(1);
         let dropped = late > 0 && self.drops.has_moved();
         if lost > 0 || dropped {
             self.ahead.lose(&self.shared.log);
@@ -320,7 +324,7 @@ impl Throttle {
             dropped,
             held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
             stall: self.stall(),
-            depth: self.common.prefetcher.stats().limit,
+            depth: self.session.prefetcher.stats().limit,
         }
     }
 
@@ -328,7 +332,7 @@ impl Throttle {
     fn stall(&self) -> Duration {
         let control = &self.shared.control;
         let (stalls, ticks) = (&control.stalls_unforeseen, &control.stall_ticks_unforeseen);
-        let per_us = self.common.waits.ticks_per_us().max(1);
+        let per_us = self.session.waits.ticks_per_us().max(1);
         let mean = ticks.load(Relaxed).checked_div(stalls.load(Relaxed));
         let mean = mean.map_or(STALL, |ticks| Duration::from_micros(ticks / per_us));
         mean.clamp(STALLS.0, STALLS.1)
@@ -349,7 +353,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        self.common.ledger.budget.leave(self.own);
-        self.ghost.hold(&self.common.ledger.ghost, 0);
+        self.session.ledger.budget.leave(self.own);
+        self.ghost.hold(&self.session.ledger.ghost, 0);
     }
 }

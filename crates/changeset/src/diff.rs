@@ -16,8 +16,10 @@ use crate::{Change, Result, io_error};
 const BYTES_MAX: u64 = 8 << 20;
 
 /// Writes all changes in the form of `diff -u`, for people and for patch(1).
-pub fn write(changes: &Changes, held: &Path, to: &mut impl Write) -> Result<()> {
-    let written = changes.iter().try_for_each(|change| write_change(change, &held.join(UPPER), to));
+pub fn write(changes: &Changes, overlay_directory: &Path, to: &mut impl Write) -> Result<()> {
+    let written = changes
+        .iter()
+        .try_for_each(|change| write_change(change, &overlay_directory.join(UPPER), to));
     written.map_err(io_error("write", Path::new("the differences")))
 }
 
@@ -115,8 +117,8 @@ pub struct LineCounts<'a> {
 }
 
 /// Counts the added and removed lines of each changed name.
-pub fn count_lines<'a>(changes: &'a Changes, held: &Path) -> Vec<LineCounts<'a>> {
-    let upper = held.join(UPPER);
+pub fn count_lines<'a>(changes: &'a Changes, overlay_directory: &Path) -> Vec<LineCounts<'a>> {
+    let upper = overlay_directory.join(UPPER);
     changes.iter().map(|change| count_change(change, &upper)).collect()
 }
 

@@ -23,7 +23,7 @@ pub mod store;
 pub mod try_changes;
 
 pub use commit::CommitOutcome;
-pub use store::{Meta, Store, Try};
+pub use store::{Store, Try, TryMetadata};
 pub use try_changes::{Change, ChangeKind, Changes, FileType};
 
 use std::path::{Path, PathBuf};

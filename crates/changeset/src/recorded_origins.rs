@@ -26,11 +26,11 @@ fn path(bytes: &[u8]) -> PathBuf {
 }
 
 impl Origins {
-    /// Reads the records in the try's directory `held`. An incomplete record belongs to a change
-    /// that was not made: its process ended while it wrote.
-    pub(crate) fn read(held: &Path) -> Result<Self> {
+    /// Reads the records in the try's directory `overlay_directory`. An incomplete record belongs
+    /// to a change that was not made: its process ended while it wrote.
+    pub(crate) fn read(overlay_directory: &Path) -> Result<Self> {
         let mut origins = Origins::default();
-        let list = held.join(CHANGES);
+        let list = overlay_directory.join(CHANGES);
         let text = fs::read(&list).map_err(io_error("read", &list))?;
         for record in text.split(|byte| *byte == 0) {
             let (is_gone, words) = match record.split_first() {

@@ -2,7 +2,7 @@
 //!
 //! | name | contents |
 //! |---|---|
-//! | [`META`] | a [`Meta`] as JSON |
+//! | [`META`] | a [`TryMetadata`] as JSON |
 //! | [`LOCK`] | locked (flock(2)) while the command runs, and while the try is committed |
 //! | [`DIRECTORY`] | the try's directory ([`runahead_abi::overlay`]) |
 //!
@@ -29,7 +29,7 @@ pub const LOCK: &str = "lock";
 
 /// Metadata of a try.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Meta {
+pub struct TryMetadata {
     /// Name: the time of the start in base 32, so that names sort by time. That of a nested try
     /// starts with the outer one's and a dot.
     pub id: String,
@@ -67,7 +67,7 @@ pub struct Store {
 pub struct Try {
     directory: PathBuf,
     /// Metadata.
-    pub meta: Meta,
+    pub meta: TryMetadata,
 }
 
 /// Lock of a try, released on drop.
@@ -116,9 +116,9 @@ impl Store {
         Ok(Store { directory, inside: None })
     }
 
-    /// Opens the store of the tries nested in the try whose directory is `held`.
-    pub fn nested_in(held: &Path) -> Result<Self> {
-        let around = Try::load(held.parent().unwrap_or(held).to_owned())?;
+    /// Opens the store of the tries nested in the try whose directory is `overlay_directory`.
+    pub fn nested_in(overlay_directory: &Path) -> Result<Self> {
+        let around = Try::load(overlay_directory.parent().unwrap_or(overlay_directory).to_owned())?;
         Ok(around.nested())
     }
 
@@ -144,30 +144,32 @@ impl Store {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 made => made.map_err(io_error("make", &path))?,
             }
-            let held = path.join(DIRECTORY);
-            if held.as_os_str().len() >= DIRECTORY_MAX {
+            let overlay_directory = path.join(DIRECTORY);
+            if overlay_directory.as_os_str().len() >= DIRECTORY_MAX {
                 let _ = fs::remove_dir(&path);
                 return Err(Error::TooLong(root));
             }
             for name in [UPPER, TEMPORARY] {
-                create_private_directory(&held.join(name))?;
+                create_private_directory(&overlay_directory.join(name))?;
             }
             let make = |name: &str| {
-                let path = held.join(name);
+                let path = overlay_directory.join(name);
                 File::create(&path).map_err(io_error("make", &path))
             };
             make(CHANGES)?;
             let filter = make(FILTER)?;
-            filter.set_len(ChangeFilter::BYTES as u64).map_err(io_error("make", &held))?;
-            copy_root_metadata(&held.join(UPPER))?;
-            let meta = Meta {
+            filter
+                .set_len(ChangeFilter::BYTES as u64)
+                .map_err(io_error("make", &overlay_directory))?;
+            copy_root_metadata(&overlay_directory.join(UPPER))?;
+            let meta = TryMetadata {
                 id,
                 inside: self.inside.clone(),
                 command,
                 directory: directory.to_string_lossy().into_owned(),
                 started,
                 pid: std::process::id(),
-                ..Meta::default()
+                ..TryMetadata::default()
             };
             let new = Try { directory: path, meta };
             new.save()?;

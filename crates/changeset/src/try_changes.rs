@@ -93,14 +93,14 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares the try's directory `held` with the lower tree.
-    pub fn read(held: &Path) -> Result<Self> {
-        let origins = Origins::read(held)?;
+    /// Compares the try's directory `overlay_directory` with the lower tree.
+    pub fn read(overlay_directory: &Path) -> Result<Self> {
+        let origins = Origins::read(overlay_directory)?;
         let mut changes = Changes::default();
-        changes.compare_directory(&held.join(UPPER), Path::new("/"), &origins)?;
+        changes.compare_directory(&overlay_directory.join(UPPER), Path::new("/"), &origins)?;
         for path in &origins.whiteouts {
             if !origins.is_below_whiteout(path) {
-                changes.add_deleted(path, &origins, held)?;
+                changes.add_deleted(path, &origins, overlay_directory)?;
             }
         }
         let changed: BTreeSet<_> = changes
@@ -115,7 +115,7 @@ impl Changes {
         changes.times.retain(|path, _| {
             changed.contains(path.as_path()) || asked.contains(path) || newer.contains(path)
         });
-        if let Some(tries) = held.parent().and_then(Path::parent)
+        if let Some(tries) = overlay_directory.parent().and_then(Path::parent)
             && let Some(own) = changes.all.keys().find(|path| path.starts_with(tries))
         {
             return Err(Error::ChangesItsStore(own.clone()));
@@ -245,8 +245,13 @@ impl Changes {
     }
 
     /// Adds everything at and below a whiteout.
-    fn add_deleted(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
-        let upper = held.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
+    fn add_deleted(
+        &mut self,
+        path: &Path,
+        origins: &Origins,
+        overlay_directory: &Path,
+    ) -> Result<()> {
+        let upper = overlay_directory.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
         let above = current_metadata(&upper)?;
         if let (Some(above), Some(current)) = (&above, current_metadata(path)?)
             && !above.is_dir()

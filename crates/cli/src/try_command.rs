@@ -32,7 +32,7 @@ fn store(arguments: &options::Try) -> Result<Store, Failure> {
     match (try_sandbox::enclosing_try(), &arguments.state) {
         (None, state) => Ok(Store::new(state.as_deref())?),
         (Some(_), Some(_)) => Err(Failure::StateInside),
-        (Some(held), None) => Ok(Store::nested_in(&held)?),
+        (Some(directory), None) => Ok(Store::nested_in(&directory)?),
     }
 }
 
@@ -100,8 +100,8 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
             (tried, Some(lock))
         }
     };
-    let held_apart = match confine(&tried, run, around.is_some()) {
-        Ok(held_apart) => held_apart,
+    let isolation = match confine(&tried, run, around.is_some()) {
+        Ok(isolation) => isolation,
         Err(error) => {
             if run.inside.is_none() {
                 tried.remove()?;
@@ -109,12 +109,12 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
             return Err(error);
         }
     };
-    for missing in &held_apart.confinement.not_denied {
+    for missing in &isolation.confinement.not_denied {
         say!("{missing}");
     }
-    tried.meta.unprotected.clone_from(&held_apart.confinement.not_denied);
+    tried.meta.unprotected.clone_from(&isolation.confinement.not_denied);
     tried.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
-    let ended = execute(run, &tried, held_apart, lock.as_ref());
+    let ended = execute(run, &tried, isolation, lock.as_ref());
     if run.inside.is_some() {
         return Ok(ended.map_or_else(|status| status, end_like));
     }
@@ -233,8 +233,8 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Fail
     // Other calls may have 0 in its place.
     let token = u64::from_ne_bytes(token) | 1;
     let bytes = tried.overlay_directory_bytes();
-    let mut held = [0; DIRECTORY_MAX];
-    held[..bytes.len()].copy_from_slice(&bytes);
+    let mut directory = [0; DIRECTORY_MAX];
+    directory[..bytes.len()].copy_from_slice(&bytes);
     let mut flags = flag::ON;
     if refused {
         flags |= flag::NO_NETWORK;
@@ -248,8 +248,7 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Fail
         false => Confinement::new(&tried.overlay_directory(), token, allowed)?,
     };
     let rights = confinement.nested_rights;
-    let overlay =
-        Overlay { flags, token, rights, directory_len: bytes.len() as u64, directory: held };
+    let overlay = Overlay { flags, token, rights, directory_len: bytes.len() as u64, directory };
     Ok(TryIsolation { overlay, confinement })
 }
 
@@ -258,7 +257,7 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Fail
 fn execute(
     run: &TryRun,
     tried: &Try,
-    held_apart: TryIsolation,
+    isolation: TryIsolation,
     lock: Option<&TryLock>,
 ) -> Result<Ended, i32> {
     let Some((program, args)) = run.command.split_first() else { return Err(2) };
@@ -266,17 +265,17 @@ fn execute(
     // SAFETY: there is one thread.
     unsafe { std::env::set_var(INSIDE, &tried.meta.id) };
     let keep = if run.commit_if.is_some() { KeptDescriptors::All } else { KeptDescriptors::Stderr };
-    let held_apart = Arc::new(held_apart);
+    let isolation = Arc::new(isolation);
     let also = lock.map(|lock| lock.as_fd().as_raw_fd());
     // The session closes all other descriptors. Dropping these would close unrelated ones that
     // reuse their numbers.
-    std::mem::forget(held_apart.clone());
-    let held_apart = Some(held_apart);
+    std::mem::forget(isolation.clone());
+    let isolation = Some(isolation);
     let options = Options {
         require: true,
         kept_descriptors: keep,
         also_kept_fd: also,
-        isolation: held_apart,
+        isolation,
         ..Options::default()
     };
     let outcome = runahead_supervisor::run(&command, &options, |_| {});
@@ -467,9 +466,9 @@ fn describe_try(tried: &Try) -> String {
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
     for tried in store.list() {
         if json {
-            let held: PathBuf = tried.overlay_directory();
+            let directory: PathBuf = tried.overlay_directory();
             put_json(
-                &json!({ "try": tried.meta, "running": tried.is_running(), "held": held }),
+                &json!({ "try": tried.meta, "running": tried.is_running(), "held": directory }),
                 out,
             );
         } else {

@@ -11,7 +11,7 @@ use nix::libc;
 use crate::image::Layout;
 use crate::not_injected::NotInjected;
 use crate::status::Ended;
-use crate::tracee::{Entry, Stopped, TraceError};
+use crate::tracee::{CallEntry, Stopped, TraceError};
 
 /// Why a program goes on without the agent, or does not go on.
 pub enum Failure {
@@ -72,13 +72,13 @@ fn try_insert(
     let mut code = [0; BOOTSTRAP_BYTES];
     program.read_code(site, &mut code)?;
     let (entry, close) = match saved.cs {
-        USER_CS => (Entry::Long, libc::SYS_close),
-        _ => (Entry::Compat, CLOSE_32),
+        USER_CS => (CallEntry::Long, libc::SYS_close),
+        _ => (CallEntry::Compat, CLOSE_32),
     };
     let placed = match (entry, layout) {
-        (Entry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
-        (Entry::Long, Ok(layout)) => place(program, site, (file, told), layout),
-        (Entry::Long, Err(why)) => Err(Failure::Native(why)),
+        (CallEntry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
+        (CallEntry::Long, Ok(layout)) => place(program, site, (file, told), layout),
+        (CallEntry::Long, Err(why)) => Err(Failure::Native(why)),
     };
     if !matches!(placed, Ok(0) | Err(Failure::Ended(_))) {
         // It may be closed already.
@@ -125,7 +125,7 @@ fn place(
     let result = after.rax as i64;
     if result != 0 && after.rbx != 0 {
         let mapped = [after.rbx, layout.total_len, 0, 0, 0, 0];
-        let _ = program.syscall(site, Entry::Long, libc::SYS_munmap, mapped);
+        let _ = program.syscall(site, CallEntry::Long, libc::SYS_munmap, mapped);
     }
     Ok(result)
 }

@@ -69,7 +69,7 @@ pub type Confine<'a> = &'a dyn Fn() -> Result<(), Errno>;
 
 /// Options of the start of a program.
 #[derive(Clone, Copy)]
-pub struct Start<'a> {
+pub struct StartOptions<'a> {
     /// True if the program is not started when the agent cannot be put into it.
     pub require: bool,
     /// The signals that it blocks, one bit for each; the caller may block others.
@@ -101,12 +101,13 @@ pub struct Launched {
 pub fn launch(
     command: &Command,
     file: Result<&OwnedFd, &NotInjected>,
-    start: Start<'_>,
+    start: StartOptions<'_>,
     prepare: impl FnOnce(&OwnedFd) -> Result<Layout, NotInjected>,
 ) -> Result<Launched, LaunchError> {
-    let Start { require, mask, confine } = start;
+    let StartOptions { require, mask, confine } = start;
     let shown = command.program.to_string_lossy().into_owned();
-    let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
+    let path =
+        find_in_path(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
     let wanted = match privilege_check::forbids(&path) {
         Some(why) => Err(why),
         None => file.map_err(Clone::clone),
@@ -183,8 +184,8 @@ pub fn launch(
             let _ = wait(pid, 0);
         }
         return Err(match errno {
-            Told::Confine(errno) => LaunchError::NotConfined(errno),
-            Told::Exec(errno) => match errno {
+            ChildReport::Confine(errno) => LaunchError::NotConfined(errno),
+            ChildReport::Exec(errno) => match errno {
                 Errno::ENOENT | Errno::ENOTDIR if !path.exists() => LaunchError::NotFound(shown),
                 errno => LaunchError::NotExecutable { program: shown, errno },
             },
@@ -228,7 +229,7 @@ fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
     if failed != Err(Errno::ENOEXEC) {
         return failed;
     }
-    let Some(path) = find(OsStr::from_bytes(argv[0].to_bytes())) else { return failed };
+    let Some(path) = find_in_path(OsStr::from_bytes(argv[0].to_bytes())) else { return failed };
     let Ok(path) = CString::new(path.into_os_string().into_vec()) else { return failed };
     let line: Vec<&CStr> =
         [SHELL, &path].into_iter().chain(argv[1..].iter().map(CString::as_c_str)).collect();
@@ -236,7 +237,7 @@ fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
 }
 
 /// Report of the child before it ends.
-enum Told {
+enum ChildReport {
     /// It was not confined.
     Confine(Errno),
     /// It was not executed.
@@ -244,12 +245,12 @@ enum Told {
 }
 
 /// Why exec failed; `None` if it did not.
-fn read_report(report: &mut impl Read) -> Option<Told> {
+fn read_report(report: &mut impl Read) -> Option<ChildReport> {
     let mut errno = [0u8; 4];
     report.read_exact(&mut errno).ok()?;
     Some(match i32::from_le_bytes(errno) {
-        errno if errno < 0 => Told::Confine(Errno::from_raw(-errno)),
-        errno => Told::Exec(Errno::from_raw(errno)),
+        errno if errno < 0 => ChildReport::Confine(Errno::from_raw(-errno)),
+        errno => ChildReport::Exec(Errno::from_raw(errno)),
     })
 }
 
@@ -288,7 +289,7 @@ fn exec(
 }
 
 /// The file that execvp(3) will find, as far as it matters here.
-pub fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find_in_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }

@@ -20,7 +20,7 @@ pub mod tracee;
 pub use follow_exec::{Followed, Follower};
 pub use image::{AgentFile, Layout, PAGE};
 pub use launch_command::{
-    Command, Confine, LaunchError, Launched, Start, exec_instead, find, launch,
+    Command, Confine, LaunchError, Launched, StartOptions, exec_instead, find_in_path, launch,
 };
 pub use not_injected::NotInjected;
 pub use status::{Ended, Status, wait};

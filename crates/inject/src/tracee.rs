@@ -58,21 +58,21 @@ pub struct Stopped {
 
 /// Way in which system calls enter the kernel.
 #[derive(Debug, Clone, Copy)]
-pub enum Entry {
+pub enum CallEntry {
     /// `syscall`, with the numbers of x86-64.
     Long,
     /// `int 0x80`, with the numbers of i386: for programs of 32 bits.
     Compat,
 }
 
-impl Entry {
+impl CallEntry {
     /// `mov eax, NR`, the call, `int3`. The number is in the code because execve(2), in which the
     /// tracee stops first, clears the register when it returns.
     fn code(self, nr: libc::c_long) -> i64 {
         let [a, b, c, d] = (nr as u32).to_le_bytes();
         let [x, y] = match self {
-            Entry::Long => [0x0f, 0x05],
-            Entry::Compat => [0xcd, 0x80],
+            CallEntry::Long => [0x0f, 0x05],
+            CallEntry::Compat => [0xcd, 0x80],
         };
         i64::from_le_bytes([0xb8, a, b, c, d, x, y, 0xcc])
     }
@@ -229,7 +229,7 @@ impl Stopped {
     pub fn syscall(
         &mut self,
         site: u64,
-        entry: Entry,
+        entry: CallEntry,
         nr: libc::c_long,
         args: [u64; 6],
     ) -> Result<u64, TraceError> {
@@ -239,10 +239,10 @@ impl Stopped {
         // No call is under way that the kernel could restart.
         regs.orig_rax = u64::MAX;
         match entry {
-            Entry::Long => {
+            CallEntry::Long => {
                 [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
             }
-            Entry::Compat => {
+            CallEntry::Compat => {
                 [regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.rbp] = args;
             }
         }

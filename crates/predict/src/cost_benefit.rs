@@ -83,9 +83,9 @@ pub struct Sample {
     pub depth: usize,
 }
 
-/// Why shadows are stopped.
+/// Reason for which shadows are stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum StopReason {
     /// Shadows' hints are not used.
     Waste,
     /// Shadows push out of memory what the target uses.
@@ -94,22 +94,22 @@ pub enum Why {
     Loss,
 }
 
-impl Why {
+impl StopReason {
     /// Text for the statistics.
     pub fn text(self) -> &'static str {
         match self {
-            Why::Waste => "its hints were not used",
-            Why::Crowding => "it pushed out of memory what programs used",
-            Why::Loss => "what it fetched was dropped from memory before it was used",
+            StopReason::Waste => "its hints were not used",
+            StopReason::Crowding => "it pushed out of memory what programs used",
+            StopReason::Loss => "what it fetched was dropped from memory before it was used",
         }
     }
 }
 
 /// Decision about the shadows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum ShadowDecision {
     /// There are to be no shadows any more.
-    Stop(Why),
+    Stop(StopReason),
     /// Shadows may be made again.
     TryAgain,
 }
@@ -150,7 +150,7 @@ impl CostBenefit {
     }
 
     /// Accounts for what came to pass up to `now`.
-    pub fn observe(&mut self, now: Duration, sample: &Sample) -> Option<Change> {
+    pub fn observe(&mut self, now: Duration, sample: &Sample) -> Option<ShadowDecision> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         if passed <= 0.0 {
             return None;
@@ -229,28 +229,28 @@ impl CostBenefit {
         ((self.wrong - self.right * depth) / all).max(0.0)
     }
 
-    fn stop(&mut self, now: Duration) -> Change {
+    fn stop(&mut self, now: Duration) -> ShadowDecision {
         let is_lost = self.loss > self.waste || self.lost >= LOSSES;
         let why = match self.crowding > self.waste.max(self.loss) {
-            true => Why::Crowding,
-            false if is_lost => Why::Loss,
-            false => Why::Waste,
+            true => StopReason::Crowding,
+            false if is_lost => StopReason::Loss,
+            false => StopReason::Waste,
         };
         let pause = PAUSE.0.saturating_mul(1 << self.pauses.min(16)).min(PAUSE.1);
         self.pauses += 1;
         self.until = Some(now + pause);
         (self.right, self.wrong, self.lost) = (0.0, 0.0, 0.0);
-        Change::Stop(why)
+        ShadowDecision::Stop(why)
     }
 
-    fn begin(&mut self) -> Change {
+    fn begin(&mut self) -> ShadowDecision {
         *self = CostBenefit {
             at: self.at,
             last_use: self.at,
             pauses: self.pauses,
             ..CostBenefit::default()
         };
-        Change::TryAgain
+        ShadowDecision::TryAgain
     }
 }
 

@@ -24,7 +24,7 @@ fn feed(
     now: &mut Duration,
     sample: Sample,
     intervals: u32,
-) -> Vec<(Duration, Change)> {
+) -> Vec<(Duration, ShadowDecision)> {
     let mut changes = Vec::new();
     for _ in 0..intervals {
         *now += INTERVAL;
@@ -38,11 +38,14 @@ fn rubbish_is_stopped_within_a_second_and_tried_again_ever_later() {
     let (mut worth, mut now) = (CostBenefit::default(), Duration::from_secs(7));
     let changes = feed(&mut worth, &mut now, RUBBISH, 20 * 600);
     let (stopped, change) = changes[0];
-    assert_eq!(change, Change::Stop(Why::Waste));
+    assert_eq!(change, ShadowDecision::Stop(StopReason::Waste));
     assert!(stopped <= Duration::from_secs(8), "{stopped:?}");
     let mut last = Duration::ZERO;
     for pair in changes.chunks_exact(2) {
-        assert!(matches!((pair[0].1, pair[1].1), (Change::Stop(_), Change::TryAgain)));
+        assert!(matches!(
+            (pair[0].1, pair[1].1),
+            (ShadowDecision::Stop(_), ShadowDecision::TryAgain)
+        ));
         let pause = pair[1].0 - pair[0].0;
         assert!(pause >= last && pause <= PAUSE.1, "{pause:?} after {last:?}");
         last = pause;
@@ -57,7 +60,7 @@ fn what_was_good_for_long_is_stopped_within_a_second_of_turning_to_rubbish() {
     assert_eq!(feed(&mut worth, &mut now, splendid, 1000), []);
     let turned = now;
     let changes = feed(&mut worth, &mut now, RUBBISH, 10);
-    assert_eq!(changes[0].1, Change::Stop(Why::Waste));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Waste));
     assert!(changes[0].0 - turned <= Duration::from_secs(1), "{changes:?}");
 }
 
@@ -68,7 +71,7 @@ fn where_many_requests_fit_few_right_hints_pay_for_many_wrong_ones() {
     assert_eq!(feed(&mut worth, &mut now, poor, 100), []);
     // One spindle does one thing at a time.
     let changes = feed(&mut worth, &mut now, Sample { depth: 1, ..poor }, 100);
-    assert_eq!(changes[0].1, Change::Stop(Why::Waste));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Waste));
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn crowding_stops_what_removes_fewer_stalls_than_it_adds() {
     let crowding = Sample { added: 20.0, ..GOOD };
     let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     let changes = feed(&mut worth, &mut now, crowding, 10);
-    assert_eq!(changes[0].1, Change::Stop(Why::Crowding));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Crowding));
     let fair = Sample { added: 9.0, ..GOOD };
     assert_eq!(feed(&mut CostBenefit::default(), &mut Duration::default(), fair, 100), []);
 }
@@ -87,10 +90,10 @@ fn what_is_lost_before_it_is_used_is_stopped_where_few_requests_fit() {
     let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, lost, 100), [], "one used pays for twenty lost");
     let changes = feed(&mut worth, &mut now, Sample { depth: 2, ..lost }, 10);
-    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Loss));
     let all = Sample { used: 0, ..lost };
     let changes = feed(&mut CostBenefit::default(), &mut Duration::default(), all, 10);
-    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Loss));
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn foreseen_waits_that_take_as_long_as_others_count_only_while_something_is_drop
     assert_eq!(feed(&mut worth, &mut now, late, 100), []);
     let dropped = Sample { dropped: true, ..late };
     let changes = feed(&mut worth, &mut now, dropped, 10);
-    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+    assert_eq!(changes[0].1, ShadowDecision::Stop(StopReason::Loss));
     let sooner = Sample { late: Duration::from_millis(40), ..dropped };
     assert_eq!(feed(&mut CostBenefit::default(), &mut Duration::default(), sooner, 100), []);
 }
@@ -116,7 +119,7 @@ fn rubbish_that_has_filled_the_budget_and_waits_is_stopped() {
     let full = Sample { issued: 0, held: 1.0, ..RUBBISH };
     let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, Sample { missed: 0, ..RUBBISH }, 1), []);
-    assert_eq!(feed(&mut worth, &mut now, full, 9)[0].1, Change::Stop(Why::Waste));
+    assert_eq!(feed(&mut worth, &mut now, full, 9)[0].1, ShadowDecision::Stop(StopReason::Waste));
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn hints_that_are_used_after_all_end_a_pause() {
         feed(&mut worth, &mut now, RUBBISH, 1);
     }
     let late = Sample { issued: 0, ..GOOD };
-    assert_eq!(feed(&mut worth, &mut now, late, 1), [(now, Change::TryAgain)]);
+    assert_eq!(feed(&mut worth, &mut now, late, 1), [(now, ShadowDecision::TryAgain)]);
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn useful(dice: &mut Dice, worth: &mut CostBenefit, now: &mut Duration, interval
         let held = dice.below(100) as f64 / 100.0;
         let sample = Sample { issued, used, missed, added, held, stall, depth, ..GOOD };
         let change = worth.observe(*now, &sample);
-        assert!(!matches!(change, Some(Change::Stop(_))), "{at}: {sample:?} {worth:?}");
+        assert!(!matches!(change, Some(ShadowDecision::Stop(_))), "{at}: {sample:?} {worth:?}");
     }
 }
 
@@ -211,7 +214,8 @@ fn whatever_else_they_do_hints_that_are_lost_are_stopped_within_a_second_and_tri
             stopped = worth.observe(now, &sample);
         }
         // What the useful ones have pushed out of memory may still be in the account.
-        let is_told = matches!(stopped, Some(Change::Stop(Why::Loss | Why::Crowding)));
+        let is_told =
+            matches!(stopped, Some(ShadowDecision::Stop(StopReason::Loss | StopReason::Crowding)));
         assert!(is_told, "{stopped:?} {worth:?}");
         let (mut tried, stopped) = (None, now);
         while tried.is_none() {
@@ -243,7 +247,7 @@ fn any_shadow_whose_hints_are_used_goes_on_and_any_that_only_costs_is_stopped() 
             let sample = Sample { issued, used: 0, missed, held, stall, depth, ..GOOD };
             stopped = worth.observe(now, &sample);
         }
-        assert!(matches!(stopped, Some(Change::Stop(_))), "{stopped:?} {worth:?}");
+        assert!(matches!(stopped, Some(ShadowDecision::Stop(_))), "{stopped:?} {worth:?}");
         assert!(now - turned <= Duration::from_secs(1), "{:?} {worth:?}", now - turned);
         // And tried again, within what a pause may take.
         let mut tried = None;
@@ -253,7 +257,7 @@ fn any_shadow_whose_hints_are_used_goes_on_and_any_that_only_costs_is_stopped() 
             tried = worth.observe(now, &Sample { stall, depth, ..Sample::default() });
             assert!(now - stopped <= PAUSE.1 + 4 * INTERVAL, "{worth:?}");
         }
-        assert_eq!(tried, Some(Change::TryAgain));
+        assert_eq!(tried, Some(ShadowDecision::TryAgain));
         useful(&mut dice, &mut worth, &mut now, 20);
     }
 }

@@ -25,7 +25,7 @@ pub enum Submitted {
 
 /// Why a step brought nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum StepFailure {
     /// The answer is an error. The target would get the same one: it counts as known.
     Answer,
     /// We ran out of descriptors or memory. Nothing is known; the hint is forgotten.

@@ -191,7 +191,7 @@ impl Batch {
     }
 }
 
-/// Batches that wait, each in its client's lane, or are under way.
+/// Batches that wait, each in its client's queue, or are under way.
 #[derive(Default)]
 pub struct Batches {
     /// Each batch, and whether a worker is on it.
@@ -200,33 +200,33 @@ pub struct Batches {
 
 impl Batches {
     /// Adds `batch` as `id`; false if there is no room for it, of which no client gets all.
-    pub fn add(&mut self, id: EntryId, batch: Arc<Batch>, lanes: &mut impl TaskQueue) -> bool {
+    pub fn add(&mut self, id: EntryId, batch: Arc<Batch>, queue: &mut impl TaskQueue) -> bool {
         let (client, names) = (batch.client(), batch.names.len());
-        let own = lanes.names_of(client) + names;
-        if !lanes.is_open(client) || !has_room(own, lanes.names() + names, PENDING_MAX) {
+        let own = queue.names_of(client) + names;
+        if !queue.is_open(client) || !has_room(own, queue.names() + names, PENDING_MAX) {
             return false;
         }
-        lanes.join_at(client, id, &batch.names_path());
-        lanes.add_names(client, id, names);
+        queue.join_at(client, id, &batch.names_path());
+        queue.add_names(client, id, names);
         self.all.insert(id, (batch, false));
         true
     }
 
     /// A worker takes `id`.
-    pub fn start(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<Arc<Batch>> {
+    pub fn start(&mut self, id: EntryId, queue: &mut impl TaskQueue) -> Option<Arc<Batch>> {
         let (batch, started) = self.all.get_mut(&id)?;
         *started = true;
-        lanes.remove_names(batch.client(), id, batch.names.len());
+        queue.remove_names(batch.client(), id, batch.names.len());
         Some(batch.clone())
     }
 
     /// Removes `id`, if it is a batch and still wanted.
-    pub fn remove(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<Arc<Batch>> {
+    pub fn remove(&mut self, id: EntryId, queue: &mut impl TaskQueue) -> Option<Arc<Batch>> {
         let (batch, started) = self.all.remove(&id)?;
         if !started {
-            lanes.remove_names(batch.client(), id, batch.names.len());
+            queue.remove_names(batch.client(), id, batch.names.len());
         }
-        lanes.leave(batch.client(), id);
+        queue.leave(batch.client(), id);
         Some(batch)
     }
 

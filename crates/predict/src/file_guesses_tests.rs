@@ -24,7 +24,7 @@ const B: ClientId = 2;
 /// A directory of files of one size, and what was guessed of it.
 pub(super) struct Bench {
     pub guesses: Guesses<()>,
-    pub lanes: TestQueue,
+    pub queue: TestQueue,
     fx: Effects<()>,
     names: Vec<String>,
     /// Other entries of the directory `/p`.
@@ -41,10 +41,10 @@ pub(super) struct Bench {
 
 impl Bench {
     pub fn new(files: usize, size: u64) -> Self {
-        let lanes = TestQueue::of(&[A, B]);
+        let queue = TestQueue::of(&[A, B]);
         Bench {
             guesses: Guesses::default(),
-            lanes,
+            queue,
             fx: Effects::default(),
             names: (0..files).map(|n| format!("{n}.pyc")).collect(),
             directories: Vec::new(),
@@ -68,7 +68,7 @@ impl Bench {
             path_len: path.len() as u32,
         };
         let record = Record { kind, header, path: path.as_bytes() };
-        self.guesses.saw(client, &record, &mut self.lanes);
+        self.guesses.saw(client, &record, &mut self.queue);
     }
 
     pub fn demand(&mut self, path: &str) {
@@ -78,12 +78,12 @@ impl Bench {
     /// Does everything that is to be done. How many files were read.
     pub fn run(&mut self) -> usize {
         let before = self.read.len();
-        while let Some((_, id, item)) = self.lanes.first() {
+        while let Some((_, id, item)) = self.queue.first() {
             assert_eq!(item, Item::Guess);
-            let (sent, errand) = self.guesses.pop(id, &mut self.lanes).expect("an errand");
+            let (sent, errand) = self.guesses.pop(id, &mut self.queue).expect("an errand");
             // They have tests of their own.
             if sent.whose().1 == GuessKind::Mentions {
-                self.guesses.finish(sent, Outcome::Over, &mut self.lanes, &mut self.fx);
+                self.guesses.finish(sent, Outcome::Over, &mut self.queue, &mut self.fx);
                 continue;
             }
             let outcome = match &errand {
@@ -112,7 +112,7 @@ impl Bench {
                 }
                 GuessTask::Scan { .. } => Outcome::Tokens(Vec::new()),
             };
-            self.guesses.finish(sent, outcome, &mut self.lanes, &mut self.fx);
+            self.guesses.finish(sent, outcome, &mut self.queue, &mut self.fx);
         }
         self.read.len() - before
     }
@@ -245,11 +245,11 @@ fn the_files_that_are_missed_carry_the_allowance_on() {
 fn what_is_gone_is_forgotten() {
     let mut bench = Bench::new(100, 1000);
     (0..3).for_each(|n| bench.demand(&format!("/d/{n}.pyc")));
-    let (_, id, _) = bench.lanes.first().expect("a listing");
-    bench.guesses.drop(id, &mut bench.lanes, &mut bench.fx);
+    let (_, id, _) = bench.queue.first().expect("a listing");
+    bench.guesses.drop(id, &mut bench.queue, &mut bench.fx);
     bench.guesses.close(A);
-    assert!(bench.lanes.first().is_none() && bench.guesses.waiting.is_empty());
-    assert!(bench.guesses.watches.is_empty());
+    assert!(bench.queue.first().is_none() && bench.guesses.waiting.is_empty());
+    assert!(bench.guesses.clients.is_empty());
 }
 
 #[test]
@@ -282,10 +282,10 @@ proptest! {
         let used = wanted.len() as u64 * size;
         let bound = CREDIT + 4 * wanted.len() as u64 * cost(size);
         prop_assert!(bench.spent - used.min(bench.spent) <= bound, "{} of {bound}", bench.spent);
-        let watch = bench.guesses.watches.get(&A);
-        let mut places = watch.iter().flat_map(|watch| watch.places.values());
+        let patterns = bench.guesses.clients.get(&A);
+        let mut places = patterns.iter().flat_map(|patterns| patterns.places.values());
         prop_assert!(places.all(|place| place.spent <= place.allowance));
-        let paths = bench.guesses.watches.get(&A).map_or(0, |w| w.places.len());
+        let paths = bench.guesses.clients.get(&A).map_or(0, |w| w.places.len());
         prop_assert!(paths <= PLACES_MAX);
     }
 }

@@ -30,7 +30,7 @@ mod task_queue;
 #[cfg(test)]
 mod test_support;
 
-pub use deferred_effects::{Effects, Submitted, Trouble};
+pub use deferred_effects::{Effects, StepFailure, Submitted};
 pub use directory_expansion::{Batch, Batches, ExpansionRequest, Name, PENDING_MAX, has_room};
 pub use file_guesses::{
     ENTRIES_MAX, GuessKind, GuessTask, Guesses, KIND_NAMES, KINDS, NAMED_IN_MAX, Outcome,
@@ -39,7 +39,7 @@ pub use file_guesses::{
 pub use guess_budget::{GuessBudget, Used};
 pub use hint_order::{ClientId, EntryId, Item, Rank, Tag, Tier};
 pub use program_loading::{
-    Dynamic, Files, Inspector, Lead, Located, Programs, Report, Role, Task, Turn,
+    Dynamic, FileLead, Files, Inspector, Located, Programs, Report, Role, Task, Urgency,
 };
 pub use read_sizes::{EXTEND_MAX_BYTES, HINT_MAX_BYTES, PIECE_BYTES};
 pub use result_sink::{Completion, LogSink, Sink};

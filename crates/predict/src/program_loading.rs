@@ -8,8 +8,8 @@
 //!
 //! *Order.* A process that starts a program waits first for the heads of all its files. Then it
 //! waits for what relocation goes through: the tables at the start of a file and the data at its
-//! end. Then it waits for the code at the entry point. So tasks have a [`Turn`], and each turn is
-//! served for the whole expansion before the next: a large program's code must not delay small
+//! end. Then it waits for the code at the entry point. So tasks have an [`Urgency`], and each
+//! is served for the whole expansion before the next: a large program's code must not delay small
 //! libraries without which the program does not start. The rest of the files comes last. A start
 //! touches a third of a program of 100 MB, in an unknown order, and each missing part costs a wait;
 //! so files are read whole up to 256 MB (`load_plan`).
@@ -41,7 +41,7 @@ mod script_line;
 
 pub use file_inspection::{Files, Inspector};
 pub use program_expansion::Programs;
-pub use program_task::{Dynamic, Lead, Located, Report, Role, Task, Turn};
+pub use program_task::{Dynamic, FileLead, Located, Report, Role, Task, Urgency};
 
 #[cfg(test)]
 #[path = "program_loading/tests.rs"]

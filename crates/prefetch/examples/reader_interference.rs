@@ -34,9 +34,9 @@ const FILES: u64 = 1500;
 const FILE_BYTES: u64 = 8 << 10;
 const CHUNK: u64 = 128 << 10;
 
-struct Nobody;
+struct IgnoreCompletions;
 
-impl Sink for Nobody {
+impl Sink for IgnoreCompletions {
     fn done(&self, _: Identity) {}
     fn forget(&self, _: Identity, _: u32) {}
     fn expect(&self, _: Identity, _: u32) -> bool {
@@ -135,7 +135,7 @@ fn hint(client: &Client, path: &Path, offset: u64, length: u64, position: u64) {
 
 fn fresh() -> (Prefetcher, Client) {
     let prefetcher = Prefetcher::new(Options::default(), |_, _| ());
-    let client = prefetcher.client(Arc::new(Nobody));
+    let client = prefetcher.client(Arc::new(IgnoreCompletions));
     (prefetcher, client)
 }
 

@@ -66,9 +66,9 @@ mod spindle_test;
 
 pub(crate) use latency_sample::{INFORMATIVE, Kind, Sample};
 use latency_sample::{KINDS, SEEK};
-use measurement_round::{Flow, QUEUED_QUORUM, QUORUM, Track};
-use recent_reads::Recent;
-use spindle_test::{Serial, Served};
+use measurement_round::{FlightLatency, KindSamples, QUEUED_QUORUM, QUORUM};
+use recent_reads::RecentReads;
+use spindle_test::{ServiceOrder, SpindleTest};
 
 /// The limit before anything is known ([`spindle_test`]).
 pub(crate) const FIRST: usize = 8;
@@ -135,12 +135,12 @@ pub(crate) struct Limit {
     /// Doubling, because latency has not answered yet.
     slow_start: bool,
     /// Test for a device that serves one request at a time, from the first reads.
-    serial: Serial,
+    serial: SpindleTest,
     /// Latency has answered before: what is tried again is tried more slowly.
     answered: bool,
     /// Result that [`Self::is_narrow`] returns.
     narrow: bool,
-    recent: Recent,
+    recent: RecentReads,
     /// Reads of this round beside others that took at most a quarter of the base.
     continued: usize,
     /// Number of servers, where requests that began together have shown it.
@@ -150,15 +150,15 @@ pub(crate) struct Limit {
     /// While the limit is one that one or two servers explain: samples that began beside another,
     /// and how many times their base these took, decayed.
     beside: (u32, f64),
-    tracks: [Track; KINDS],
+    by_kind: [KindSamples; KINDS],
     round_began: Duration,
     round_samples: usize,
-    /// Some track has a quorum.
+    /// Some kind of operation has a quorum.
     tells: bool,
     /// Most in flight when a sample of this round began.
     round_peak: usize,
     /// Operations that ended in this round, whenever they began.
-    flow: Flow,
+    flow: FlightLatency,
     /// When latency was last near its base.
     confirmed: Duration,
     /// Present value of [`BASE_LIFE_AT_FLOOR`].
@@ -180,20 +180,20 @@ impl Limit {
             max,
             limit: FIRST.min(max),
             slow_start: true,
-            serial: Serial::new(),
+            serial: SpindleTest::new(),
             answered: false,
             narrow: false,
-            recent: Recent::default(),
+            recent: RecentReads::default(),
             continued: 0,
             servers: None,
             suspected: false,
             beside: (0, 0.0),
-            tracks: Default::default(),
+            by_kind: Default::default(),
             round_began: Duration::ZERO,
             round_samples: 0,
             tells: false,
             round_peak: 0,
-            flow: Flow::default(),
+            flow: FlightLatency::default(),
             confirmed: Duration::ZERO,
             life_at_floor: BASE_LIFE_AT_FLOOR,
             draining: None,
@@ -216,7 +216,7 @@ impl Limit {
         let enough = if measured { SOLE_SAMPLES.0 } else { SOLE_SAMPLES.1 };
         let moves_a_head = self.speed().service >= SEEK;
         // Of few spindles, now and then most of what is in flight is in line at one.
-        let is_known_better = self.serial.served() == Served::SideBySide;
+        let is_known_better = self.serial.served() == ServiceOrder::SideBySide;
         let takes_longer = samples >= enough && times >= BESIDE;
         self.limit <= SOLE && takes_longer && moves_a_head && !is_known_better
     }
@@ -231,7 +231,7 @@ impl Limit {
     pub(crate) fn sole(max: usize) -> Self {
         let limit = FLOOR.min(max.max(1));
         let (servers, beside) = (Some(1.0), (SOLE_SAMPLES.0, 2.0 * BESIDE));
-        let serial = Serial::expect(Served::OneAtATime);
+        let serial = SpindleTest::expect(ServiceOrder::OneAtATime);
         Limit {
             limit,
             servers,
@@ -263,13 +263,13 @@ impl Limit {
             return;
         }
         self.note_beside(&sample, in_flight);
-        let track = &mut self.tracks[sample.kind as usize];
+        let of_kind = &mut self.by_kind[sample.kind as usize];
         if !is_beside {
-            track.apart.push(sample.latency);
-        } else if track.base.is_some_and(|base| 4 * sample.latency <= base) {
+            of_kind.apart.push(sample.latency);
+        } else if of_kind.base.is_some_and(|base| 4 * sample.latency <= base) {
             self.continued += 1;
         }
-        let samples = &mut track.samples;
+        let samples = &mut of_kind.samples;
         samples.push((in_flight, sample.latency));
         // What is not known yet is not to be taken for queueing, nor that for what it is.
         let quorum = if self.answered { QUORUM } else { QUEUED_QUORUM };
@@ -290,13 +290,13 @@ impl Limit {
             self.round_peak = 0;
             self.flow.begin();
             self.tells = false;
-            self.tracks.iter_mut().for_each(Track::begin);
+            self.by_kind.iter_mut().for_each(KindSamples::begin);
         }
     }
 
     /// The first reads have told how requests are served.
     fn open(&mut self) {
-        if self.serial.served() == Served::SideBySide {
+        if self.serial.served() == ServiceOrder::SideBySide {
             // Rounds may have answered before.
             if !self.answered {
                 self.limit = self.limit.max(START.min(self.max));
@@ -306,7 +306,7 @@ impl Limit {
         if let Some(base) = self.serial.base() {
             let max = self.max;
             *self = Limit::sole(max);
-            self.tracks[Kind::Read as usize].base = Some(base);
+            self.by_kind[Kind::Read as usize].base = Some(base);
         }
     }
 
@@ -316,7 +316,7 @@ impl Limit {
         if self.limit > SOLE || self.slow_start {
             self.beside = (0, 0.0);
         }
-        let Some(base) = self.tracks[sample.kind as usize].base else { return };
+        let Some(base) = self.by_kind[sample.kind as usize].base else { return };
         if in_flight >= 2 && !self.slow_start && self.limit <= SOLE {
             let times = (sample.latency.as_secs_f64() / base.as_secs_f64()).min(4.0);
             let (samples, mean) = self.beside;
@@ -329,7 +329,7 @@ impl Limit {
     /// number to have in flight.
     pub(crate) fn speed(&self) -> Speed {
         let sweep = if self.is_narrow() { WINDOW } else { 0 };
-        let of = |kind: Kind| self.tracks[kind as usize].base;
+        let of = |kind: Kind| self.by_kind[kind as usize].base;
         let kinds = [Kind::Read, Kind::LongRead, Kind::Lookup, Kind::Listing];
         match kinds.into_iter().find_map(of) {
             Some(service) => Speed { service, parallel: self.limit, sweep },
@@ -340,7 +340,7 @@ impl Limit {
     /// True if a read of several chunks takes much longer than another operation, so that a program
     /// which waits for one gains from shorter ones.
     pub(crate) fn is_long_read_slow(&self) -> bool {
-        let of = |kind: Kind| self.tracks[kind as usize].base;
+        let of = |kind: Kind| self.by_kind[kind as usize].base;
         let short = of(Kind::Read).or(of(Kind::Lookup));
         matches!((of(Kind::LongRead), short), (Some(long), Some(short)) if long > SLOW_LONG_READ * short)
     }
@@ -348,8 +348,8 @@ impl Limit {
     /// If requests of some kind queued in this round: how many are served at a time, which kind,
     /// and its base.
     fn queued(&mut self) -> Option<(f64, usize, Duration)> {
-        let most = (0..KINDS).max_by_key(|&kind| self.tracks[kind].samples.len())?;
-        let (at_a_time, base) = self.tracks[most].queued()?;
+        let most = (0..KINDS).max_by_key(|&kind| self.by_kind[kind].samples.len())?;
+        let (at_a_time, base) = self.by_kind[most].queued()?;
         Some((at_a_time, most, base))
     }
 
@@ -371,9 +371,9 @@ impl Limit {
             return;
         }
         if self.slow_start
-            && let Some((at_a_time, track, base)) = self.queued()
+            && let Some((at_a_time, of_kind, base)) = self.queued()
         {
-            self.tracks[track].base = Some(base);
+            self.by_kind[of_kind].base = Some(base);
             self.confirmed = now;
             if at_a_time < ONE_AT_A_TIME && !std::mem::replace(&mut self.suspected, true) {
                 // They may have been in line for something else, a lock for instance: once more.
@@ -430,39 +430,40 @@ impl Limit {
         let (mut all, mut bases) = (0.0, 0.0);
         let any = !self.answered || self.limit > NARROW.1;
         let least = if self.has_continued() { SLOWLY } else { 0.0 };
-        for track in &mut self.tracks {
-            let Some(quartile) = track.quartile() else { continue };
-            let middle = track.middle(any);
+        for of_kind in &mut self.by_kind {
+            let Some(quartile) = of_kind.quartile() else { continue };
+            let middle = of_kind.middle(any);
             let lower = |base: Duration| {
                 middle.map_or(base, |middle| base.min(middle).max(base.mul_f64(least)))
             };
-            let Some(base) = track.base.map(lower) else { continue };
+            let Some(base) = of_kind.base.map(lower) else { continue };
             let quartile = quartile.max(base);
-            track.base = Some(base);
-            let samples = track.samples.len() as f64;
+            of_kind.base = Some(base);
+            let samples = of_kind.samples.len() as f64;
             all += samples * quartile.as_secs_f64();
             bases += samples * base.as_secs_f64();
         }
         // What comes up for the first time waits like the rest; if all does, those that began first
         // waited least.
         let known = (bases > 0.0).then(|| all / bases);
-        for track in self.tracks.iter_mut().filter(|track| track.base.is_none()) {
-            let Some(quartile) = track.quartile() else { continue };
+        for of_kind in self.by_kind.iter_mut().filter(|of_kind| of_kind.base.is_none()) {
+            let Some(quartile) = of_kind.quartile() else { continue };
             let base = match known {
                 Some(ratio) => quartile.div_f64(ratio.max(1.0)),
-                None => track.shallow().unwrap_or(quartile),
+                None => of_kind.shallow().unwrap_or(quartile),
             };
-            track.base = Some(base);
-            let samples = track.samples.len() as f64;
+            of_kind.base = Some(base);
+            let samples = of_kind.samples.len() as f64;
             all += samples * quartile.as_secs_f64();
             bases += samples * base.as_secs_f64();
         }
         if bases <= 0.0 {
             return 1.0;
         }
-        let samples =
-            |track: &Track| if track.samples.len() < QUORUM { 0 } else { track.samples.len() };
-        let base = bases / self.tracks.iter().map(samples).sum::<usize>() as f64;
+        let samples = |of_kind: &KindSamples| {
+            if of_kind.samples.len() < QUORUM { 0 } else { of_kind.samples.len() }
+        };
+        let base = bases / self.by_kind.iter().map(samples).sum::<usize>() as f64;
         (all / bases).max(self.flow.latency() / base / SPREAD)
     }
 
@@ -488,13 +489,13 @@ impl Limit {
     /// True if some operation of this round took about its base. If none did, the base is wrong: no
     /// other program has a request there all of the time.
     fn some_near(&self) -> bool {
-        self.tracks.iter().any(|track| track.least().is_some_and(|least| least < OTHERS))
+        self.by_kind.iter().any(|of_kind| of_kind.least().is_some_and(|least| least < OTHERS))
     }
 
     /// Takes this round's latencies for the device's own.
     fn adopt(&mut self, now: Duration) {
-        for track in &mut self.tracks {
-            track.base = track.quartile_apart().or(track.quartile().max(track.base));
+        for of_kind in &mut self.by_kind {
+            of_kind.base = of_kind.quartile_apart().or(of_kind.quartile().max(of_kind.base));
         }
         self.confirmed = now;
         self.cut_at = None;

@@ -32,7 +32,7 @@ use crate::horizon::Speed;
 
 mod swap_limit;
 
-use swap_limit::Reclaim;
+use swap_limit::SwapLimit;
 
 /// Devices that are remembered, those in use aside.
 const DEVICES_MAX: usize = 16;
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
     in_flight: usize,
     max: usize,
     uses: u64,
-    reclaim: Reclaim,
+    reclaim: SwapLimit,
 }
 
 impl Limits {
@@ -67,7 +67,7 @@ impl Limits {
             in_flight: 0,
             max: max.max(1),
             uses: 0,
-            reclaim: Reclaim::new(),
+            reclaim: SwapLimit::new(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Fair queueing: selects the client that is served next on a device.
 //!
-//! Every client has a *lane*, with a *track* for each device: the ordered set of all that waits for
+//! Every client has a *queue*, with a *flow* for each device: the ordered set of all that waits for
 //! it there. Devices do not wait for each other: what is next is asked of each by itself
-//! ([`Lanes::heads`]), and the caller says which of them has room. On one device, what some target
-//! waits for goes before everything else; then what shadows foresee within the horizon; then what
-//! they foresee beyond it; then guesses. Within each of these tiers clients share: each track has
-//! an account of what was served to it, and the one that was served least is next (start-time fair
-//! queueing). A track that was empty starts level with the others, so that idling earns nothing.
+//! ([`ClientQueues::heads`]), and the caller says which of them has room. On one device, what some
+//! target waits for goes before everything else; then what shadows foresee within the horizon; then
+//! what they foresee beyond it; then guesses. Within each of these tiers clients share: each flow
+//! has an account of what was served to it, and the one that was served least is next (start-time
+//! fair queueing). A flow that was empty starts level with the others, so that idling earns
+//! nothing.
 //!
 //! The device of a path is not known before it was looked up: until then it is that of the nearest
 //! directory whose device is ([`device_map`]).
@@ -16,7 +17,7 @@
 //!
 //! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
 //! holds the part it stands for; [`QueueHandle`] is the only way to change either. `turns` holds
-//! every track whose set is not empty and may be served at all, under the tier of its first item.
+//! every flow whose set is not empty and may be served at all, under the tier of its first item.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +30,7 @@ use crate::horizon::Speed;
 mod client_queue;
 mod device_map;
 
-use client_queue::Lane;
+use client_queue::ClientQueue;
 pub(crate) use client_queue::Reach;
 use device_map::DeviceMap;
 
@@ -42,11 +43,11 @@ pub(crate) struct Head {
     pub waiting: usize,
 }
 
-/// Tracks of one device.
+/// Flows of one device.
 #[derive(Default)]
 struct Device {
     turns: BTreeSet<(Tier, u64, ClientId)>,
-    /// The account of the track that was served last.
+    /// The account of the flow that was served last.
     now: u64,
     waiting: usize,
     speed: Speed,
@@ -54,29 +55,29 @@ struct Device {
 
 /// Queues of all clients.
 #[derive(Default)]
-pub(crate) struct Lanes {
-    lanes: HashMap<ClientId, Lane>,
+pub(crate) struct ClientQueues {
+    by_client: HashMap<ClientId, ClientQueue>,
     devices: BTreeMap<Home, Device>,
     pub whereabouts: DeviceMap,
     parts: usize,
     names: usize,
 }
 
-impl Lanes {
+impl ClientQueues {
     /// A new client.
     pub(crate) fn open(&mut self, client: ClientId) {
-        self.lanes.entry(client).or_default();
+        self.by_client.entry(client).or_default();
     }
 
     /// The client is gone; nothing waits for it any more.
     pub(crate) fn close(&mut self, client: ClientId) {
-        let lane = self.lanes.remove(&client);
-        debug_assert!(lane.is_none_or(|lane| lane.is_empty()));
+        let queue = self.by_client.remove(&client);
+        debug_assert!(queue.is_none_or(|queue| queue.is_empty()));
     }
 
     /// Returns the clients.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
-        self.lanes.keys().copied().collect()
+        self.by_client.keys().copied().collect()
     }
 
     /// Returns the first item of each device that may be served.
@@ -102,7 +103,7 @@ impl Lanes {
     /// Returns the client whose turn it is on `home`, with its first item.
     pub(crate) fn first_at(&self, home: Home) -> Option<(ClientId, EntryId, Item)> {
         let &(_, _, client) = self.devices.get(&home)?.turns.first()?;
-        let (_, id, item) = *self.lanes.get(&client)?.tracks.get(&home)?.set.first()?;
+        let (_, id, item) = *self.by_client.get(&client)?.flows.get(&home)?.set.first()?;
         Some((client, id, item))
     }
 
@@ -113,9 +114,9 @@ impl Lanes {
         client: ClientId,
         home: Home,
     ) -> impl Iterator<Item = (EntryId, Item)> + '_ {
-        let lane = self.lanes.get(&client);
-        let reach = lane.map_or(Reach::default(), |lane| self.reach(lane, home));
-        let set = lane.and_then(|lane| lane.tracks.get(&home)).into_iter().flat_map(|t| &t.set);
+        let queue = self.by_client.get(&client);
+        let reach = queue.map_or(Reach::default(), |queue| self.reach(queue, home));
+        let set = queue.and_then(|queue| queue.flows.get(&home)).into_iter().flat_map(|t| &t.set);
         let mut set = set.peekable();
         let tier = set.peek().map(|(rank, ..)| rank.tier(reach.position));
         let near =
@@ -135,20 +136,20 @@ impl Lanes {
 
     /// Parts that wait for `client`.
     pub(crate) fn parts_of(&self, client: ClientId) -> usize {
-        self.lanes.get(&client).map_or(0, Lane::parts)
+        self.by_client.get(&client).map_or(0, ClientQueue::parts)
     }
 
     /// `id` has something for `client`, on `home`.
     pub(crate) fn join(&mut self, client: ClientId, id: EntryId, home: Home) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.members.insert(id, home);
+        if let Some(queue) = self.by_client.get_mut(&client) {
+            queue.members.insert(id, home);
         }
     }
 
     /// Returns the owners that have items for `client`.
     pub(crate) fn members(&self, client: ClientId) -> Vec<EntryId> {
-        let lane = self.lanes.get(&client).into_iter();
-        let mut all: Vec<_> = lane.flat_map(|lane| lane.members.keys().copied()).collect();
+        let queue = self.by_client.get(&client).into_iter();
+        let mut all: Vec<_> = queue.flat_map(|queue| queue.members.keys().copied()).collect();
         // In the order of their coming, so that a run can be repeated.
         all.sort_unstable();
         all
@@ -156,11 +157,11 @@ impl Lanes {
 
     /// Something was served to `client` on `home`.
     pub(crate) fn charge(&mut self, client: ClientId, home: Home, cost: u64) {
-        let Some(lane) = self.lanes.get_mut(&client) else { return };
-        let track = lane.tracks.entry(home).or_default();
+        let Some(queue) = self.by_client.get_mut(&client) else { return };
+        let flow = queue.flows.entry(home).or_default();
         let device = self.devices.entry(home).or_default();
-        device.now = device.now.max(track.served);
-        track.served += cost;
+        device.now = device.now.max(flow.served);
+        flow.served += cost;
         self.place(client, home);
     }
 
@@ -170,18 +171,18 @@ impl Lanes {
         client: ClientId,
         home: Home,
     ) -> Option<&mut VecDeque<(EntryId, Item)>> {
-        Some(&mut self.lanes.get_mut(&client)?.tracks.get_mut(&home)?.plan)
+        Some(&mut self.by_client.get_mut(&client)?.flows.get_mut(&home)?.plan)
     }
 
     /// Sets how far ahead of its target hints of `client` may be served.
     pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
-        let Some(lane) = self.lanes.get_mut(&client) else { return };
-        if lane.reach.map(|reach| reach.compute) != reach.map(|reach| reach.compute) {
+        let Some(queue) = self.by_client.get_mut(&client) else { return };
+        if queue.reach.map(|reach| reach.compute) != reach.map(|reach| reach.compute) {
             // The horizon may be nearer than when they were made.
-            lane.tracks.values_mut().for_each(|track| track.plan.clear());
+            queue.flows.values_mut().for_each(|flow| flow.plan.clear());
         }
-        lane.reach = reach;
-        let homes: Vec<Home> = lane.tracks.keys().copied().collect();
+        queue.reach = reach;
+        let homes: Vec<Home> = queue.flows.keys().copied().collect();
         homes.into_iter().for_each(|home| self.place(client, home));
     }
 
@@ -191,16 +192,16 @@ impl Lanes {
         if device.speed != speed {
             device.speed = speed;
             for client in self.clients() {
-                let track = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home));
-                track.into_iter().for_each(|track| track.plan.clear());
+                let flow = self.by_client.get_mut(&client).and_then(|l| l.flows.get_mut(&home));
+                flow.into_iter().for_each(|flow| flow.plan.clear());
                 self.place(client, home);
             }
         }
     }
 
     /// The last position of `client` that is within its horizon on `home`.
-    fn reach(&self, lane: &Lane, home: Home) -> Reach {
-        let Some(Reach { position, compute, held }) = lane.reach else { return Reach::default() };
+    fn reach(&self, queue: &ClientQueue, home: Home) -> Reach {
+        let Some(Reach { position, compute, held }) = queue.reach else { return Reach::default() };
         let speed = self.devices.get(&home).map(|device| device.speed).unwrap_or_default();
         let ahead = speed.horizon(compute).accesses();
         Reach { position: position.saturating_add(ahead), compute, held }
@@ -213,45 +214,46 @@ impl Lanes {
         entry: EntryId,
         parked: bool,
     ) -> QueueHandle<'_> {
-        let home = self.lanes.get(&client).and_then(|lane| lane.members.get(&entry)).copied();
-        QueueHandle { lanes: self, client, entry, home: home.flatten(), parked }
+        let home = self.by_client.get(&client).and_then(|queue| queue.members.get(&entry)).copied();
+        QueueHandle { queues: self, client, entry, home: home.flatten(), parked }
     }
 
-    /// Puts a track where it belongs after its first item, its account or its reach may have
+    /// Puts a flow where it belongs after its first item, its account or its reach may have
     /// changed.
     fn place(&mut self, client: ClientId, home: Home) {
-        let Some(lane) = self.lanes.get(&client) else { return };
-        let reach = self.reach(lane, home);
-        let Some(track) = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home)) else {
+        let Some(queue) = self.by_client.get(&client) else { return };
+        let reach = self.reach(queue, home);
+        let Some(flow) = self.by_client.get_mut(&client).and_then(|l| l.flows.get_mut(&home))
+        else {
             return;
         };
         let device = self.devices.entry(home).or_default();
-        let tier = track.set.first().map(|(rank, ..)| rank.tier(reach.position));
+        let tier = flow.set.first().map(|(rank, ..)| rank.tier(reach.position));
         let tier = tier.filter(|tier| *tier == Tier::Demand || !reach.held);
-        if track.place.is_none() && tier.is_some() {
-            track.served = track.served.max(device.now);
+        if flow.place.is_none() && tier.is_some() {
+            flow.served = flow.served.max(device.now);
         }
-        if tier != track.place.map(|(tier, _)| tier) {
+        if tier != flow.place.map(|(tier, _)| tier) {
             // A sweep beyond the horizon is over when something comes within it.
-            track.plan.clear();
+            flow.plan.clear();
         }
-        let place = tier.map(|tier| (tier, track.served));
-        if place == track.place {
+        let place = tier.map(|tier| (tier, flow.served));
+        if place == flow.place {
             return;
         }
-        if let Some((tier, served)) = track.place {
+        if let Some((tier, served)) = flow.place {
             device.turns.remove(&(tier, served, client));
         }
         if let Some((tier, served)) = place {
             device.turns.insert((tier, served, client));
         }
-        track.place = place;
+        flow.place = place;
     }
 }
 
-impl TaskQueue for Lanes {
+impl TaskQueue for ClientQueues {
     fn is_open(&self, client: ClientId) -> bool {
-        self.lanes.contains_key(&client)
+        self.by_client.contains_key(&client)
     }
 
     fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
@@ -259,8 +261,8 @@ impl TaskQueue for Lanes {
     }
 
     fn leave(&mut self, client: ClientId, id: EntryId) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.members.remove(&id);
+        if let Some(queue) = self.by_client.get_mut(&client) {
+            queue.members.remove(&id);
         }
     }
 
@@ -277,29 +279,29 @@ impl TaskQueue for Lanes {
     }
 
     fn names_of(&self, client: ClientId) -> usize {
-        self.lanes.get(&client).map_or(0, |lane| lane.names)
+        self.by_client.get(&client).map_or(0, |queue| queue.names)
     }
 
     fn add_names(&mut self, client: ClientId, id: EntryId, names: usize) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.names += names;
+        if let Some(queue) = self.by_client.get_mut(&client) {
+            queue.names += names;
             self.names += names;
             self.shelf(client, id, false).insert(Rank::names(id), Item::Names);
         }
     }
 
     fn remove_names(&mut self, client: ClientId, id: EntryId, names: usize) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.names -= names;
+        if let Some(queue) = self.by_client.get_mut(&client) {
+            queue.names -= names;
             self.names -= names;
             self.shelf(client, id, false).remove(Rank::names(id), Item::Names);
         }
     }
 }
 
-/// Puts the items of one owner into a client's lane and takes them out.
+/// Puts the items of one owner into a client's queue and takes them out.
 pub(crate) struct QueueHandle<'a> {
-    lanes: &'a mut Lanes,
+    queues: &'a mut ClientQueues,
     client: ClientId,
     entry: EntryId,
     home: Home,
@@ -308,41 +310,41 @@ pub(crate) struct QueueHandle<'a> {
 
 impl QueueHandle<'_> {
     fn count(&mut self, item: Item, parked: bool, by: isize) {
-        let Some(lane) = self.lanes.lanes.get_mut(&self.client) else { return };
+        let Some(queue) = self.queues.by_client.get_mut(&self.client) else { return };
         if parked {
-            lane.parked = lane.parked.saturating_add_signed(by);
+            queue.parked = queue.parked.saturating_add_signed(by);
         } else {
-            let device = self.lanes.devices.entry(self.home).or_default();
+            let device = self.queues.devices.entry(self.home).or_default();
             device.waiting = device.waiting.saturating_add_signed(by);
         }
         if item.is_hinted() {
-            self.lanes.parts = self.lanes.parts.saturating_add_signed(by);
+            self.queues.parts = self.queues.parts.saturating_add_signed(by);
         } else {
-            lane.extra = lane.extra.saturating_add_signed(by);
+            queue.extra = queue.extra.saturating_add_signed(by);
         }
     }
 
     pub(crate) fn insert(&mut self, rank: Rank, item: Item) {
         self.count(item, self.parked, 1);
         if !self.parked
-            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
+            && let Some(queue) = self.queues.by_client.get_mut(&self.client)
         {
-            let track = lane.tracks.entry(self.home).or_default();
-            let new = track.set.insert((rank, self.entry, item));
+            let flow = queue.flows.entry(self.home).or_default();
+            let new = flow.set.insert((rank, self.entry, item));
             assert!(new, "{item:?} was listed twice");
-            self.lanes.place(self.client, self.home);
+            self.queues.place(self.client, self.home);
         }
     }
 
     pub(crate) fn remove(&mut self, rank: Rank, item: Item) {
         self.count(item, self.parked, -1);
         if !self.parked
-            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
+            && let Some(queue) = self.queues.by_client.get_mut(&self.client)
         {
-            let track = lane.tracks.entry(self.home).or_default();
-            let was = track.set.remove(&(rank, self.entry, item));
+            let flow = queue.flows.entry(self.home).or_default();
+            let was = flow.set.remove(&(rank, self.entry, item));
             assert!(was, "{item:?} was not listed");
-            self.lanes.place(self.client, self.home);
+            self.queues.place(self.client, self.home);
         }
     }
 

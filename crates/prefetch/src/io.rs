@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use runahead_estimators::access_identity::CHUNK_BYTES;
-use runahead_predict::{Batch, Name, Trouble, Used};
+use runahead_predict::{Batch, Name, StepFailure, Used};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{
@@ -51,7 +51,7 @@ use swapped_memory::Memory;
 pub use swapped_memory::{is_sample_page, memory_path};
 
 pub(crate) use device_filesystems::{Device, Devices};
-pub(crate) use seek_order::{Line, Turn};
+pub(crate) use seek_order::{SeekLine, SeekTurn};
 
 /// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be
 /// in the page cache and then ignored.
@@ -164,10 +164,12 @@ pub(crate) struct Reader {
 }
 
 /// Tells an answer from a shortage of our own.
-pub(crate) fn trouble(error: Errno) -> Trouble {
+pub(crate) fn trouble(error: Errno) -> StepFailure {
     match error {
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => Trouble::Ours,
-        _ => Trouble::Answer,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => {
+            StepFailure::Ours
+        }
+        _ => StepFailure::Answer,
     }
 }
 
@@ -244,7 +246,7 @@ impl Reader {
         node: &Node,
         range: &Range<u64>,
         devices: &Devices,
-        turn: Option<Turn>,
+        turn: Option<SeekTurn>,
     ) -> Result<u64> {
         let length = range.end - range.start;
         if let What::Memory(memory) = &node.what {
@@ -266,7 +268,7 @@ impl Reader {
         let scratch = &mut self.scratch;
         // A server has no order. It is asked by reading, and no other worker may wait meanwhile.
         let turn = turn.filter(|_| !remote);
-        let _ = turn.as_ref().map(Turn::wait);
+        let _ = turn.as_ref().map(SeekTurn::wait);
         self.clock.time_read(kind, (node, range), || {
             if !remote {
                 if length > PAGE_BYTES || turn.is_some() {

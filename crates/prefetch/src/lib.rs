@@ -82,7 +82,7 @@ impl Prefetcher {
     /// Creates a client, whose hints have log keys and runs of their own. `sink` receives their
     /// outcomes.
     pub fn client(&self, sink: Arc<dyn Sink>) -> Client {
-        Client { pool: self.pool.clone(), core: self.pool.open_client(sink) }
+        Client { pool: self.pool.clone(), pool_client: self.pool.open_client(sink) }
     }
 
     /// Brings in more workers if those there are seem to be stuck in reads. To be called every
@@ -153,7 +153,7 @@ impl Drop for Prefetcher {
 /// end, the sink may outlive its client for a moment, and it must own what it needs.
 pub struct Client {
     pool: Arc<worker_pool::Pool>,
-    core: Arc<worker_pool::Core>,
+    pool_client: Arc<worker_pool::PoolClient>,
 }
 
 impl Client {
@@ -164,37 +164,37 @@ impl Client {
             self.cancel(record.header.run);
             return;
         }
-        self.pool.submit(&self.core, record);
+        self.pool.submit(&self.pool_client, record);
     }
 
     /// Forgets a hint that is not wanted any more, as if it had been refused.
     pub fn decline(&self, record: &Record<'_>) {
-        self.pool.decline(&self.core, record);
+        self.pool.decline(&self.pool_client, record);
     }
 
     /// Cancels what the process, or its shadow in `run`, has disclosed (see [`HintKind::Cancel`])
     /// and no worker has begun. Returns the number of hints cancelled.
     pub fn cancel(&self, run: u32) -> usize {
-        self.pool.cancel(&self.core, run)
+        self.pool.cancel(&self.pool_client, run)
     }
 
     /// Drops the hints of this client's runs before `run`, as a shadow strayed: those that no
     /// worker has begun, except demands of the target. Returns the number of hints dropped.
     pub fn drop_queued_before(&self, run: u32) -> usize {
-        self.pool.drop_queued_before(&self.core, run)
+        self.pool.drop_queued_before(&self.pool_client, run)
     }
 
     /// Sets the computing time of the target, and the bytes that may be read ahead of it. Hints
     /// beyond the resulting [`Horizon`] wait, unless the storage would idle. Hints that the budget
     /// has no room for always wait. Before the first call, all hints are acted on as they come.
     pub fn set_pace(&self, pace: Pace) {
-        self.pool.set_pace(&self.core, pace);
+        self.pool.set_pace(&self.pool_client, pace);
     }
 
     /// The target has made `position` accesses, counted as the positions of hints are. Cheap: to be
     /// called as often as that is looked at. Of no effect before [`Client::set_pace`].
     pub fn reached(&self, position: u64) {
-        self.pool.reached(&self.core, position);
+        self.pool.reached(&self.pool_client, position);
     }
 
     /// Adds `count` unforeseen waits of the target, which took `time` together.
@@ -215,12 +215,12 @@ impl Client {
 
     /// Parts of this client's hints that wait for a worker.
     pub fn queued(&self) -> usize {
-        self.pool.queued_of(&self.core)
+        self.pool.queued_of(&self.pool_client)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.pool.close_client(&self.core);
+        self.pool.close_client(&self.pool_client);
     }
 }

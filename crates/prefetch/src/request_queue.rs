@@ -31,4 +31,4 @@ mod tests;
 mod worker_job;
 
 pub(crate) use self::queue_state::Queue;
-pub(crate) use self::worker_job::{Class, Found, Job, Place, Step, Taken};
+pub(crate) use self::worker_job::{Class, Found, Job, Place, Step, TakenPart};

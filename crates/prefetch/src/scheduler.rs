@@ -20,7 +20,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use runahead_abi::Record;
 use runahead_predict::{
-    ClientId, Effects, GuessBudget, GuessTask, Outcome, PIECE_BYTES, Submitted, Tier, Trouble, Used,
+    ClientId, Effects, GuessBudget, GuessTask, Outcome, PIECE_BYTES, StepFailure, Submitted, Tier,
+    Used,
 };
 
 use crate::concurrency_limit::Sample;
@@ -28,13 +29,13 @@ use crate::device_limits::Limits;
 use crate::device_number::{DeviceNumber, Home};
 use crate::fair_queue::{Head, Reach};
 use crate::horizon::Pace;
-use crate::request_queue::{Found, Job, Queue, Step, Taken};
+use crate::request_queue::{Found, Job, Queue, Step, TakenPart};
 
 #[cfg(test)]
 mod sim;
 
 /// Reads done or in flight for accesses that a target has not made yet.
-struct Ahead {
+struct PrefetchedReads {
     pace: Pace,
     /// Accesses that the target has made.
     position: u64,
@@ -43,7 +44,7 @@ struct Ahead {
     bytes: u64,
 }
 
-impl Ahead {
+impl PrefetchedReads {
     fn reach(&self) -> Reach {
         let held = self.bytes + PIECE_BYTES > self.pace.budget.max(PIECE_BYTES);
         Reach { position: self.position, compute: self.pace.compute, held }
@@ -69,7 +70,7 @@ impl Ticket {
 pub(crate) struct Scheduler<F> {
     pub queue: Queue<F>,
     limits: Limits,
-    ahead: HashMap<ClientId, Ahead>,
+    ahead: HashMap<ClientId, PrefetchedReads>,
     admission: GuessBudget,
     /// Threads that wait for storage at once.
     waiters: u32,
@@ -237,7 +238,7 @@ impl<F> Scheduler<F> {
     pub(crate) fn looked(
         &mut self,
         job: Job<F>,
-        result: Result<Found<F>, Trouble>,
+        result: Result<Found<F>, StepFailure>,
         ticket: &mut Ticket,
         fx: &mut Effects<F>,
     ) -> Option<Job<F>> {
@@ -265,7 +266,7 @@ impl<F> Scheduler<F> {
 
     /// Counts what was just taken out of the queue against its client's budget.
     fn take_note(&mut self) {
-        let Some(Taken { client, tag, bytes }) = self.queue.taken() else { return };
+        let Some(TakenPart { client, tag, bytes }) = self.queue.taken() else { return };
         let Some(ahead) = self.ahead.get_mut(&client) else { return };
         if bytes > 0 && !tag.is_demand() && tag.position > ahead.position {
             *ahead.parts.entry((tag.position, tag.run)).or_default() += bytes;
@@ -279,7 +280,8 @@ impl<F> Scheduler<F> {
     /// it.
     pub(crate) fn set_pace(&mut self, client: ClientId, pace: Pace) {
         let (position, parts) = (0, BTreeMap::new());
-        let ahead = self.ahead.entry(client).or_insert(Ahead { pace, position, parts, bytes: 0 });
+        let ahead =
+            self.ahead.entry(client).or_insert(PrefetchedReads { pace, position, parts, bytes: 0 });
         ahead.pace = pace;
         let reach = ahead.reach();
         self.queue.set_reach(client, Some(reach));

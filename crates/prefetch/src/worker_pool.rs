@@ -22,5 +22,5 @@ mod pool;
 mod program_work;
 mod worker_thread;
 
-pub(crate) use notifications::Core;
+pub(crate) use notifications::PoolClient;
 pub(crate) use pool::Pool;

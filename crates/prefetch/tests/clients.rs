@@ -14,7 +14,7 @@ use runahead_prefetch::Client;
 
 mod common;
 
-use common::{Bench, Hint, Watch, hint, key};
+use common::{Bench, Hint, RecordingSink, hint, key};
 
 /// Has the one worker held in a completion of the first client.
 fn held(bench: &Bench) {
@@ -25,8 +25,8 @@ fn held(bench: &Bench) {
     }
 }
 
-fn second(bench: &Bench) -> (Client, Arc<Watch>) {
-    let watch = Arc::new(Watch::default());
+fn second(bench: &Bench) -> (Client, Arc<RecordingSink>) {
+    let watch = Arc::new(RecordingSink::default());
     (bench.prefetcher.client(watch.clone()), watch)
 }
 
@@ -120,7 +120,7 @@ fn clients_can_outlive_the_prefetcher() {
 type Random = (usize, usize, u32, u32, u64);
 
 /// Returns the number of `keys` that are neither done nor forgotten.
-fn open(watch: &Watch, keys: &HashSet<u64>) -> usize {
+fn open(watch: &RecordingSink, keys: &HashSet<u64>) -> usize {
     let done = watch.done.lock().unwrap();
     let forgotten = watch.forgotten.lock().unwrap();
     keys.iter().filter(|key| !done.contains(key) && !forgotten.contains(key)).count()
@@ -144,7 +144,7 @@ proptest! {
         let stay = Arc::new(Mutex::new(Vec::new()));
         let unsettled: usize = std::thread::scope(|scope| {
             let each = |(hints, drops, goes): &(Vec<Random>, Vec<usize>, bool)| {
-                let sink = Arc::new(Watch::default());
+                let sink = Arc::new(RecordingSink::default());
                 let client = bench.prefetcher.client(sink.clone());
                 let mut keys = HashSet::new();
                 for (n, &(path, kind, run, flags, offset)) in hints.iter().enumerate() {

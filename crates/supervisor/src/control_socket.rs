@@ -23,7 +23,7 @@ use runahead_abi::control_protocol::{
     STRICTLY, YES,
 };
 use runahead_abi::overlay::DIRECTORY_MAX;
-use runahead_admission::degradation_counts::{Reasons, UNDER_OTHER_RULES};
+use runahead_admission::degradation_counts::{ReasonCounts, UNDER_OTHER_RULES};
 use runahead_admission::process::shared_memory::Speculations;
 use runahead_estimators::follow_filter::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
@@ -62,7 +62,7 @@ pub struct ControlSocket {
     joined: Arc<JoinedProcesses>,
     file: OwnedFd,
     layout: Layout,
-    degraded: Arc<Reasons>,
+    degraded: Arc<ReasonCounts>,
     descriptors: DescriptorStore,
     servers: AtomicUsize,
     busy: AtomicUsize,
@@ -116,7 +116,7 @@ impl ControlSocket {
         joined: Arc<JoinedProcesses>,
         file: OwnedFd,
         layout: Layout,
-        degraded: Arc<Reasons>,
+        degraded: Arc<ReasonCounts>,
     ) -> Arc<Self> {
         let socket = Arc::new(ControlSocket {
             listener,

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use nix::libc;
 use runahead_abi::control_protocol::ANSWER_BYTES;
-use runahead_admission::process::read_rights::Watch;
+use runahead_admission::process::read_rights::RightsCheck;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::Pid;
@@ -40,7 +40,9 @@ fn try_examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<
     let name = format!("/proc/self/fd/{}", place.as_raw_fd());
     // Opens only regular files: opening a device or a pipe has effects.
     let it = std::fs::metadata(&name)?;
-    if !it.is_file() || it.mode() & BY_ANYBODY == 0 && !Watch::new(process)?.compare()? {
+    if !it.is_file()
+        || it.mode() & BY_ANYBODY == 0 && !RightsCheck::new(process)?.includes_ours()?
+    {
         return Ok(ExecFile::Other);
     }
     let flags = (OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use runahead_abi::{Control, device_number};
-use runahead_admission::slow_devices::Waits;
+use runahead_admission::slow_devices::DeviceWaits;
 use runahead_estimators::follow_filter::ProgramKey;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
@@ -134,14 +134,14 @@ pub(crate) fn was_worth_following(
 
 /// Evidence about all programs of the session.
 pub struct FollowPolicy {
-    waits: Arc<Waits>,
+    waits: Arc<DeviceWaits>,
     /// `None`: everything is followed.
     programs: Option<Mutex<HashMap<ProgramKey, ProgramState>>>,
 }
 
 impl FollowPolicy {
     /// Starts without evidence; with `follow_all` every program is followed for good.
-    pub fn new(waits: Arc<Waits>, follow_all: bool) -> Self {
+    pub fn new(waits: Arc<DeviceWaits>, follow_all: bool) -> Self {
         FollowPolicy { waits, programs: (!follow_all).then(Mutex::default) }
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        FollowPolicy::new(Arc::new(Waits::new(front, 1000)), follow_all)
+        FollowPolicy::new(Arc::new(DeviceWaits::new(front, 1000)), follow_all)
     }
 
     /// A program, which this process starts.
@@ -287,8 +287,9 @@ mod tests {
     fn start_is_worth_following_if_it_gains_more_than_it_costs_or_stalls_long() {
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         let control = &shared.control;
-        let (service, ticks) =
-            (Some(FOLLOW_COST / 4), |count: u32| new_policy(false).waits.of(control) / count);
+        let (service, ticks) = (Some(FOLLOW_COST / 4), |count: u32| {
+            new_policy(false).waits.time_waited(control) / count
+        });
         let is_worth = |service| was_worth_following(control, ticks(1), service);
         assert!(!is_worth(service));
         control.hints_used.store(4, Relaxed);

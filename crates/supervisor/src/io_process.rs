@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use crate::exec_file::{self, ExecFile};
 use crate::inherited_descriptors::beyond_standard;
 use crate::signal_blocking;
-use runahead_admission::mount_table::Local;
+use runahead_admission::mount_table::LocalFilesystems;
 
 /// Longest wait for an answer, which usually takes some 20 µs. A signal may have stopped the
 /// process.
@@ -49,7 +49,7 @@ pub struct IoProcess {
     /// Eventfd that is signalled when there are jobs. `None`: the caller does them itself.
     bell: Option<OwnedFd>,
     jobs: Mutex<VecDeque<Job>>,
-    local: Local,
+    local: LocalFilesystems,
 }
 
 impl IoProcess {
@@ -59,7 +59,7 @@ impl IoProcess {
     }
 
     fn with_bell(bell: Option<OwnedFd>) -> Arc<Self> {
-        Arc::new(IoProcess { bell, jobs: Mutex::default(), local: Local::default() })
+        Arc::new(IoProcess { bell, jobs: Mutex::default(), local: LocalFilesystems::default() })
     }
 
     /// Starts the I/O process; a program has at most one. The caller's signals must be blocked.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use runahead_abi::ABI_VERSION;
 use runahead_abi::control_protocol::LET_GO_MS;
 use runahead_admission::dispatcher::Dispatcher;
-use runahead_admission::memory_budget::{self, Own};
+use runahead_admission::memory_budget::{self, ProcessMemory};
 use runahead_admission::process::doorbell::{ring, supersede};
-use runahead_admission::process::read_rights::Watch;
+use runahead_admission::process::read_rights::RightsCheck;
 use runahead_admission::process::shared_memory::Mapping;
-use runahead_admission::session_admission::Room as _;
+use runahead_admission::session_admission::TaskRoom as _;
 use runahead_estimators::follow_filter::ProgramKey;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -99,12 +99,12 @@ impl JoinedProcesses {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         // An error without errno: the process has ended meanwhile.
         let rights =
-            Watch::new(pid).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::SRCH))?;
-        if !rights.compare().unwrap_or(false) {
+            RightsCheck::new(pid).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::SRCH))?;
+        if !rights.includes_ours().unwrap_or(false) {
             return Err(Errno::PERM);
         }
         let process = pid.as_raw_pid() as u32;
-        let own = Own::of(process);
+        let own = ProcessMemory::of(process);
         let most = memory_budget::pages_most(process, own.pages);
         if most.is_some_and(|most| most < own.pages) && !own.has_room_for_mirrors(process) {
             return Err(Errno::NOMEM);
@@ -115,7 +115,7 @@ impl JoinedProcesses {
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
-        let single_server = self.common.admission.single_spindle.is_so();
+        let single_server = self.common.admission.single_spindle.is_single_spindle();
         control.single_server.store(single_server.into(), Relaxed);
         let horizon = if single_server { 0 } else { self.common.admission.horizon() };
         control.horizon.store(horizon, Relaxed);
@@ -172,7 +172,7 @@ impl JoinedProcesses {
     /// the supervisor.
     pub(crate) fn prefetch_program(&self, place: &OwnedFd, process: Pid) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
-        let may_read = Watch::new(process).and_then(|rights| rights.compare());
+        let may_read = RightsCheck::new(process).and_then(|rights| rights.includes_ours());
         if let (Ok(path), Some(device), Ok(true)) = (path, mount_table::device_of(place), may_read)
         {
             let common = self.common.clone();
@@ -229,7 +229,7 @@ impl JoinedProcesses {
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);
         ring(&member.shared);
-        self.common.admission.waits.hear_of(&member.shared.control);
+        self.common.admission.waits.take_reported(&member.shared.control);
         self.totals().add(&member.shared.control);
         self.common.admission.degraded.count_of(&member.shared);
         if let Some(program) = member.program {
@@ -237,7 +237,7 @@ impl JoinedProcesses {
             let control = &member.shared.control;
             let is_worth = follow_policy::was_worth_following(
                 control,
-                self.common.admission.waits.of(control),
+                self.common.admission.waits.time_waited(control),
                 service,
             );
             self.common.follow_policy.process_ended(program, is_worth);

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use runahead_abi::agent_config::tell;
 use runahead_abi::overlay::Overlay;
-use runahead_admission::degradation_counts::Reasons;
+use runahead_admission::degradation_counts::ReasonCounts;
 use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
-use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
+use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, StartOptions, launch};
 
 use crate::agent_unavailable::AgentUnavailable;
 use crate::command_exit;
@@ -65,7 +65,7 @@ fn run_with_signals_blocked(
     // List them now: later the replay's threads have files open, too.
     let inherited = replayed.is_some().then(inherited_descriptors::open_descriptors);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.report_level());
-    let degraded = Arc::new(Reasons::default());
+    let degraded = Arc::new(ReasonCounts::default());
     let confined = options.isolation.as_ref();
     let inside = confined.is_some_and(|held| held.confinement.is_nested());
     let file = agent_file().map_err(NotInjected::from);
@@ -74,7 +74,7 @@ fn run_with_signals_blocked(
     let mask = signal_blocking::inherited_mask();
     let enter = || confined.map_or(Ok(()), |held| held.confinement.enter());
     let confine: Option<Confine<'_>> = confined.is_some().then_some(&enter);
-    let start = Start { require: options.require && !inside, mask, confine };
+    let start = StartOptions { require: options.require && !inside, mask, confine };
     let overlay = confined.map_or(Overlay::NONE, |held| held.overlay);
     let launched = launch(command, file.as_ref(), start, |file| {
         signal_blocking::ignore_file_limit();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runahead_admission::Common as Admission;
+use runahead_admission::SessionAdmission as Admission;
 
 use crate::follow_policy::FollowPolicy;
 use crate::io_process::IoProcess;

@@ -9,14 +9,14 @@ use nix::libc;
 use runahead_abi::agent_config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::overlay::Overlay;
 use runahead_abi::{ABI_VERSION, AgentConfig};
-use runahead_admission::degradation_counts::Reasons;
+use runahead_admission::degradation_counts::ReasonCounts;
 use runahead_admission::process::shared_memory;
 use runahead_admission::process::tsc_clock::Clock;
-use runahead_admission::session_admission::Listener;
-use runahead_admission::session_totals::Ledger;
+use runahead_admission::session_admission::RecordListener;
+use runahead_admission::session_totals::SessionTotals;
 use runahead_admission::single_spindle::SingleSpindle;
-use runahead_admission::slow_devices::Waits;
-use runahead_admission::{Common as Admission, Without, memory_budget};
+use runahead_admission::slow_devices::DeviceWaits;
+use runahead_admission::{SessionAdmission as Admission, Without, memory_budget};
 use runahead_inject::{AgentFile, Layout};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 use runahead_speculation::Counts;
@@ -45,7 +45,7 @@ pub(crate) struct PreparedSession {
     pub(crate) layout: Layout,
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) waits: Arc<DeviceWaits>,
     prefetcher: Option<Arc<Prefetcher>>,
     without: Without,
     has_servers: bool,
@@ -113,7 +113,7 @@ impl PreparedSession {
         let layout = contents.layout;
         let front = shared_memory::fill(file, &contents.front, contents.image)
             .map_err(AgentUnavailable::FileContents)?;
-        let waits = Waits::new(front, config.ticks_per_us);
+        let waits = DeviceWaits::new(front, config.ticks_per_us);
         if faults.keep_shadows {
             waits.expect();
         }
@@ -203,7 +203,7 @@ impl SessionServices {
     pub(crate) fn new(
         mut prepared: PreparedSession,
         file: OwnedFd,
-        degraded: &Arc<Reasons>,
+        degraded: &Arc<ReasonCounts>,
         options: &Options,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
@@ -215,14 +215,14 @@ impl SessionServices {
             || options.isolation.is_some();
         let &Faults { keep_shadows, without, .. } = faults;
         let task_limits = Arc::new(TaskLimits::default());
-        let learns = history.clone().map(|history| history as Arc<dyn Listener>);
+        let learns = history.clone().map(|history| history as Arc<dyn RecordListener>);
         let admission = Arc::new(Admission {
             prefetcher,
             degraded: degraded.clone(),
             waits: waits.clone(),
             keep_shadows,
             without,
-            ledger: Ledger::default(),
+            ledger: SessionTotals::default(),
             single_spindle: SingleSpindle::default(),
             room: task_limits.clone(),
             listener: learns,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runahead_abi::Control;
 use runahead_admission::degradation_counts::UNDER_OTHER_RULES;
-use runahead_admission::session_totals::Ledger;
+use runahead_admission::session_totals::SessionTotals;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use runahead_speculation::Counts;
 use serde::Serialize;
@@ -201,7 +201,7 @@ impl Totals {
     }
 
     /// Adds the counts of the whole session.
-    pub(crate) fn add_ledger(&mut self, ledger: &Ledger) {
+    pub(crate) fn add_ledger(&mut self, ledger: &SessionTotals) {
         self.stopped = ledger.stops.all();
         self.memory = MemoryStats {
             budget_bytes: ledger.budget.latest(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_admission::memory_budget;
-use runahead_admission::session_admission::Room;
+use runahead_admission::session_admission::TaskRoom;
 use runahead_prefetch::Prefetcher;
 
 use crate::rlimits::LimitTooLow;
@@ -104,7 +104,7 @@ impl TaskLimits {
     }
 }
 
-impl Room for TaskLimits {
+impl TaskRoom for TaskLimits {
     /// True if the latest [`TaskLimits::apply`] found too few free tasks.
     fn is_tight(&self) -> bool {
         self.is_tight.load(Relaxed)

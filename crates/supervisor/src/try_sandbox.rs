@@ -104,9 +104,13 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Makes the sandbox that allows changes below `held` only. Agents pass `token` with their
-    /// calls.
-    pub fn new(held: &Path, token: u64, allowed: TryPermissions) -> Result<Self, ConfineError> {
+    /// Makes the sandbox that allows changes below `overlay_directory` only. Agents pass `token`
+    /// with their calls.
+    pub fn new(
+        overlay_directory: &Path,
+        token: u64,
+        allowed: TryPermissions,
+    ) -> Result<Self, ConfineError> {
         let (mut missing, mut inside) = (Vec::new(), LandlockRights::NONE);
         let ruleset = match landlock_version() {
             Ok(version) if version >= VERSION_NEEDED => {
@@ -114,7 +118,7 @@ impl Confinement {
                     missing.push("signals to processes outside are not denied".to_owned());
                 }
                 inside = rights(version);
-                ruleset(held)?
+                ruleset(overlay_directory)?
             }
             found if allowed.unprotected => {
                 let found = found.map_or_else(|e| e.to_string(), |version| version.to_string());
@@ -139,12 +143,13 @@ impl Confinement {
     }
 
     /// Makes the sandbox for a try inside the try of this process. The agent in this process has
-    /// the kernel deny the command all changes but below `held`, and shows it the inner try's view.
-    pub fn nested(held: &Path, network: bool) -> Result<Self, ConfineError> {
+    /// the kernel deny the command all changes but below `overlay_directory`, and shows it the
+    /// inner try's view.
+    pub fn nested(overlay_directory: &Path, network: bool) -> Result<Self, ConfineError> {
         let filters = if network { Vec::new() } else { vec![no_network_filter()?] };
         Ok(Confinement {
             filters,
-            nested_directory: Some(held.to_owned()),
+            nested_directory: Some(overlay_directory.to_owned()),
             ..Confinement::unconfined()
         })
     }
@@ -169,8 +174,8 @@ impl Confinement {
     /// Confines the calling thread and its descendants. Called between fork and exec, so it
     /// allocates nothing.
     pub fn enter(&self) -> Result<(), Errno> {
-        if let Some(held) = &self.nested_directory {
-            return enter_nested(held, self.filters.first());
+        if let Some(overlay_directory) = &self.nested_directory {
+            return enter_nested(overlay_directory, self.filters.first());
         }
         // SAFETY: sets a flag of this process.
         Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
@@ -193,8 +198,8 @@ struct SockFprog {
 }
 
 /// Confines this process as [`Confinement::nested`] describes.
-fn enter_nested(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
-    let path = held.as_os_str().as_bytes();
+fn enter_nested(overlay_directory: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
+    let path = overlay_directory.as_os_str().as_bytes();
     let program =
         filter.map(|filter| SockFprog { len: filter.len() as u16, filter: filter.as_ptr() });
     let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -237,7 +242,7 @@ fn rights(version: i32) -> LandlockRights {
     LandlockRights { size, changing: changing.bits(), writing: writing.bits(), scoped }
 }
 
-fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
+fn ruleset(overlay_directory: &Path) -> Result<Option<OwnedFd>, ConfineError> {
     let (changing, of_files) = changing(ABI::V6);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -247,7 +252,7 @@ fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
     let open = |path: &Path| {
         PathFd::new(path).map_err(|error| ConfineError::Path { path: path.to_owned(), error })
     };
-    ruleset = ruleset.add_rule(PathBeneath::new(open(held)?, changing))?;
+    ruleset = ruleset.add_rule(PathBeneath::new(open(overlay_directory)?, changing))?;
     for device in WRITABLE_DEVICES {
         if let Ok(device) = open(Path::new(device)) {
             ruleset = ruleset.add_rule(PathBeneath::new(device, of_files))?;

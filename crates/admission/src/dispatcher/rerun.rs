@@ -35,7 +35,7 @@ impl Dispatcher {
 
     /// Starts another run if that is worth while now; otherwise, how long to sleep at most.
     pub(super) fn run_again(&mut self) -> Option<Duration> {
-        if self.common.without.again {
+        if self.session.without.again {
             return None;
         }
         let shared = self.shared.clone();

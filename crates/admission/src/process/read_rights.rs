@@ -31,26 +31,26 @@ struct Rights {
     places: [(u64, u64); 3],
 }
 
-/// Looks at one process.
+/// Comparison of the rights of one process with ours.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RightsCheck {
     status: File,
     places: [String; 3],
     ours: Rights,
 }
 
-impl Watch {
+impl RightsCheck {
     /// Looks at `process`. The file stands for this process and no later one of the same number.
     pub fn new(process: Pid) -> std::io::Result<Self> {
         let (status, places) = open(&process.to_string())?;
         let (own, here) = open("self")?;
         let ours = rights(&own, &here)?;
-        Ok(Watch { status, places, ours })
+        Ok(RightsCheck { status, places, ours })
     }
 
     /// True if the process may read all that we may read. An error of kind `NotFound`: it has
     /// ended.
-    pub fn compare(&self) -> std::io::Result<bool> {
+    pub fn includes_ours(&self) -> std::io::Result<bool> {
         let theirs = rights(&self.status, &self.places)?;
         Ok(theirs.lines == self.ours.lines
             && theirs.places == self.ours.places
@@ -108,20 +108,20 @@ mod tests {
 
     #[test]
     fn our_own_rights_are_ours() {
-        let watch = Watch::new(getpid()).expect("we are there");
-        assert!(watch.compare().expect("we are there"));
+        let watch = RightsCheck::new(getpid()).expect("we are there");
+        assert!(watch.includes_ours().expect("we are there"));
     }
 
     #[test]
     fn others_rights_are_not() {
-        let mut watch = Watch::new(getpid()).expect("we are there");
+        let mut watch = RightsCheck::new(getpid()).expect("we are there");
         watch.ours.lines[2] = "1 2 3".into();
-        assert!(!watch.compare().expect("we are there"));
-        let mut watch = Watch::new(getpid()).expect("we are there");
+        assert!(!watch.includes_ours().expect("we are there"));
+        let mut watch = RightsCheck::new(getpid()).expect("we are there");
         watch.ours.places[0].1 += 1;
-        assert!(!watch.compare().expect("we are there"));
-        let mut watch = Watch::new(getpid()).expect("we are there");
+        assert!(!watch.includes_ours().expect("we are there"));
+        let mut watch = RightsCheck::new(getpid()).expect("we are there");
         watch.ours.capabilities = u64::MAX;
-        assert!(!watch.compare().expect("we are there"));
+        assert!(!watch.includes_ours().expect("we are there"));
     }
 }

@@ -105,16 +105,16 @@ pub fn agent_file() -> Result<OwnedFd, Errno> {
 }
 
 /// The part of the agent's file that changes later.
-pub struct Front {
+pub struct AgentFileFront {
     at: NonNull<u8>,
 }
 
 // SAFETY: only atomics are reached through it, and the mapping belongs to this value alone.
-unsafe impl Send for Front {}
+unsafe impl Send for AgentFileFront {}
 // SAFETY: as above.
-unsafe impl Sync for Front {}
+unsafe impl Sync for AgentFileFront {}
 
-impl Front {
+impl AgentFileFront {
     /// Returns the config's slow devices.
     pub fn slow_devices(&self) -> &SlowDevices {
         // SAFETY: mapped below, of that length, for as long as this value is there, from which the
@@ -135,7 +135,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for AgentFileFront {
     fn drop(&mut self) {
         // SAFETY: mapped by `fill`; references borrow from `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), AgentConfig::CHANGES_IN) };
@@ -144,11 +144,11 @@ impl Drop for Front {
 
 /// Writes `front` and `image` to `file`, for good: every program of the session gets it, and none
 /// is to change what the others execute. Only we can, what is in the front.
-pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front> {
+pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<AgentFileFront> {
     let mut contents = std::fs::File::from(file.try_clone()?);
     contents.write_all(front)?;
     contents.write_all(image)?;
-    let front = Front { at: map(file, AgentConfig::CHANGES_IN)? };
+    let front = AgentFileFront { at: map(file, AgentConfig::CHANGES_IN)? };
     // Of all mappings that may write, this is the last.
     seal(file, SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(front)

@@ -58,11 +58,11 @@ fn returned(number: u64, result: i64) {
 }
 
 /// Policy that counts calls and changes nothing.
-struct Logged;
+struct CallCounter;
 
-static POLICY: AnyPolicy = AnyPolicy::Reporting(&Logged);
+static POLICY: AnyPolicy = AnyPolicy::Reporting(&CallCounter);
 
-impl ReportingPolicy for Logged {
+impl ReportingPolicy for CallCounter {
     fn reported(&self, call: &Call, _: &mut Context) -> ReportingVerdict {
         count(|counts| &counts.made, call.nr);
         ReportingVerdict::Report
@@ -83,7 +83,7 @@ impl ReportingPolicy for Logged {
     }
 }
 
-impl ProcessEvents for Logged {
+impl ProcessEvents for CallCounter {
     as_a_target!();
 
     fn thread_begins(&self) {

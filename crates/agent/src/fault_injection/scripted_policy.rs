@@ -31,11 +31,12 @@ const COUNTERS: usize = 16;
 static WOKEN: AtomicU32 = AtomicU32::new(0);
 static MADE_AGAIN: AtomicU64 = AtomicU64::new(0);
 
-struct Tried;
+/// Policy that does what the program's calls ask for.
+struct ScriptedPolicy;
 
-static POLICY: AnyPolicy = AnyPolicy::Reporting(&Tried);
+static POLICY: AnyPolicy = AnyPolicy::Reporting(&ScriptedPolicy);
 
-impl ReportingPolicy for Tried {
+impl ReportingPolicy for ScriptedPolicy {
     fn reported(&self, call: &Call, _: &mut Context) -> ReportingVerdict {
         match asked(call) {
             Some(WAIT) if WOKEN.load(Relaxed) == 0 => ReportingVerdict::Wait(&WOKEN),
@@ -65,7 +66,7 @@ impl ReportingPolicy for Tried {
     }
 }
 
-impl ProcessEvents for Tried {
+impl ProcessEvents for ScriptedPolicy {
     as_a_target!();
 }
 

@@ -18,7 +18,7 @@ use runahead_abi::{RunEnd, Shared};
 use runahead_estimators::touched_blocks;
 
 use super::lazy_regions::{self, ContentSource, LazyRegion};
-use super::target_mirror::{self, Brought};
+use super::target_mirror::{self, FetchResult};
 use super::{mapped_pages, runner};
 use crate::arch::{self, Context};
 use crate::session;
@@ -132,8 +132,8 @@ extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Con
         }
         ContentSource::Target(from) => match target_mirror::bring_from_target(&region, from, fault)
         {
-            Some(Brought::Unit(unit)) => Some(unit.into()),
-            Some(Brought::Other) => return,
+            Some(FetchResult::Unit(unit)) => Some(unit.into()),
+            Some(FetchResult::Other) => return,
             None => None,
         },
         ContentSource::Moved(_) => bring_moved(&region, at),

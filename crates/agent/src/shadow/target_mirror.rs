@@ -50,8 +50,8 @@ pub(super) struct FetchedUnit {
     pub len: u64,
 }
 
-/// Result of a fault.
-pub(super) enum Brought {
+/// Result of fetching a page from the target after a fault.
+pub(super) enum FetchResult {
     /// A unit from the target.
     Unit(FetchedUnit),
     /// Swapped-out pages that zeros stand in for, or less than a whole unit.
@@ -75,10 +75,10 @@ pub(super) fn bring_from_target(
     region: &LazyRegion,
     from: TargetMemory,
     fault: PageFault,
-) -> Option<Brought> {
+) -> Option<FetchResult> {
     let (at, unit) = (fault.at, unit_around(region, fault.at));
     let Some(pages) = from.pages else {
-        return fetch(region, from.memory, unit).map(Brought::Unit);
+        return fetch(region, from.memory, unit).map(FetchResult::Unit);
     };
     swapped_pages::count_copied(unit.len)?;
     let page = at - at % PAGE_BYTES;
@@ -89,14 +89,14 @@ pub(super) fn bring_from_target(
         }
         guard_pages::unguard(page, PAGE_BYTES)?;
         swapped_pages::hint_swapped_page(page, fault.stack)?;
-        return Some(Brought::Other);
+        return Some(FetchResult::Other);
     }
     let mut pages = (unit.at..unit.at + unit.len).step_by(PAGE_BYTES as usize);
     if !pages.any(|page| around.contains(page)) {
-        return fetch(region, from.memory, unit).map(Brought::Unit);
+        return fetch(region, from.memory, unit).map(FetchResult::Unit);
     }
     fetch(region, from.memory, FetchedUnit { at: page, len: PAGE_BYTES })?;
-    Some(Brought::Other)
+    Some(FetchResult::Other)
 }
 
 /// Reads a unit, or a page, from the target.

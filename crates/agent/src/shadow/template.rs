@@ -94,7 +94,7 @@ impl Template {
         let control = &self.shared.control;
         let mut patience = RUN_CHECK_US.0;
         loop {
-            let ends = self.has_said_its_end(run) || control.run_request.load(Relaxed) != run;
+            let ends = self.has_reported_end(run) || control.run_request.load(Relaxed) != run;
             if sys::is_readable_within(child.pidfd, if ends { 1 } else { 0 }) {
                 break;
             }
@@ -120,7 +120,7 @@ impl Template {
     }
 
     /// True if the runner has published how it ended, and is about to end.
-    fn has_said_its_end(&self, run: u32) -> bool {
+    fn has_reported_end(&self, run: u32) -> bool {
         let status = self.shared.run(run);
         let end = RunEnd::from_raw(status.end.load(Acquire));
         status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused)
@@ -132,7 +132,7 @@ impl Template {
         let _ = sys::close(child.pidfd);
         self.shared.control.shadow_cpu_us.fetch_add(cpu, Relaxed);
         let status = self.shared.run(run);
-        if status.run.load(Relaxed) == run && !self.has_said_its_end(run) {
+        if status.run.load(Relaxed) == run && !self.has_reported_end(run) {
             status.end.store(RunEnd::Fault as u32, Release);
         }
         crate::hint_sender::ring_bell(self.shared);

@@ -100,8 +100,8 @@ impl Plan {
         if record.is_none() && named.is_none() && store.is_none() {
             return None;
         }
-        let path =
-            runahead_inject::find(&command.program).and_then(|path| std::path::absolute(path).ok());
+        let path = runahead_inject::find_in_path(&command.program)
+            .and_then(|path| std::path::absolute(path).ok());
         let attributes = path.as_ref().and_then(|path| path.metadata().ok());
         let attributes = attributes.as_ref().map(unchanged_files::attributes);
         let line = || std::iter::once(&command.program).chain(&command.args);

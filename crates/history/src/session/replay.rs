@@ -29,7 +29,7 @@ use crate::{AccessKind, Run};
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Record};
 use runahead_admission::memory_budget;
-use runahead_admission::slow_devices::Waits;
+use runahead_admission::slow_devices::DeviceWaits;
 use runahead_estimators::Identity;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
@@ -110,8 +110,8 @@ struct Step {
     /// Accesses that had been requested when it began, and requests that the prefetcher had made.
     asked: u64,
     requests: u64,
-    /// Time of the latest wait (`Waits::latest`) when the replay paused, if it has; a later wait
-    /// continues it.
+    /// Time of the latest wait (`DeviceWaits::latest`) when the replay paused, if it has; a later
+    /// wait continues it.
     paused_after: Option<u64>,
     /// True if the step is over and gained nothing, and samples of what follows have been
     /// requested.
@@ -149,7 +149,7 @@ struct Replay {
 fn start(
     history: Arc<History>,
     prefetcher: Arc<Prefetcher>,
-    waits: Arc<Waits>,
+    waits: Arc<DeviceWaits>,
     block_signals: fn(),
 ) {
     let work = move || {
@@ -176,7 +176,7 @@ impl History {
     pub fn start(
         self: &Arc<Self>,
         prefetcher: &Arc<Prefetcher>,
-        waits: &Arc<Waits>,
+        waits: &Arc<DeviceWaits>,
         block_signals: fn(),
     ) {
         start(self.clone(), prefetcher.clone(), waits.clone(), block_signals);
@@ -215,7 +215,7 @@ impl Replay {
         }
     }
 
-    fn run_loop(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>, waits: &Waits) {
+    fn run_loop(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>, waits: &DeviceWaits) {
         let history = self.history.clone();
         let Some(followed) = history.followed.get() else { return };
         if history.plan.starts_at_first_stall() {
@@ -265,7 +265,7 @@ impl Replay {
     }
 
     /// Starts the next step, if this one is over and gained something.
-    fn take_step(&mut self, followed: &ReplayedRun, prefetcher: &Prefetcher, waits: &Waits) {
+    fn take_step(&mut self, followed: &ReplayedRun, prefetcher: &Prefetcher, waits: &DeviceWaits) {
         let asked = followed.listener.asked.load(Relaxed);
         if let Some(then) = self.step.paused_after {
             if waits.latest() > then {

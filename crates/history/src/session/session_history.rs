@@ -238,7 +238,7 @@ impl History {
     }
 }
 
-impl session_admission::Listener for History {
+impl session_admission::RecordListener for History {
     fn hear(&self, record: &Record<'_>) -> bool {
         let header = &record.header;
         if header.flags & RECORDED == 0 {

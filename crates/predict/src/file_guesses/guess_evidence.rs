@@ -12,7 +12,7 @@ use super::guess_task::GuessTask;
 use super::lookup_pattern::LookupPatterns;
 use super::name_references::NameReferences;
 use super::path_keys::{below, hash, split, suffix};
-use super::pattern_state::{Guess, Watch};
+use super::pattern_state::{ClientPatterns, Guess};
 use crate::hint_order::{ClientId, Rank};
 use crate::task_queue::TaskQueue;
 
@@ -23,28 +23,28 @@ const AHEAD_MAX: usize = 64;
 
 impl<F> Guesses<F> {
     /// `client` wants what `record` says: evidence, and maybe the use of a guess.
-    pub fn saw(&mut self, client: ClientId, record: &Record<'_>, lanes: &mut impl TaskQueue) {
+    pub fn saw(&mut self, client: ClientId, record: &Record<'_>, queue: &mut impl TaskQueue) {
         if self.off {
             return;
         }
         let demand = record.header.flags & DEMAND != 0;
         if demand {
-            self.settle_rooms(client, lanes);
+            self.settle_rooms(client, queue);
         }
-        self.saw_one(client, record, (GuessKind::Data, HintKind::Data), demand, lanes);
+        self.saw_one(client, record, (GuessKind::Data, HintKind::Data), demand, queue);
         if record.kind == HintKind::Listing
-            && let Some(watch) = self.watches.get_mut(&client)
-            && watch.listed.len() < LISTED_MAX
+            && let Some(patterns) = self.clients.get_mut(&client)
+            && patterns.listed.len() < LISTED_MAX
         {
-            watch.listed.insert(hash(record.path));
+            patterns.listed.insert(hash(record.path));
         }
         if record.kind == HintKind::Lookup {
-            self.saw_one(client, record, (GuessKind::Names, HintKind::Lookup), demand, lanes);
+            self.saw_one(client, record, (GuessKind::Names, HintKind::Lookup), demand, queue);
         }
         if self.follows_patterns {
-            self.saw_in_siblings(client, record, demand, lanes);
+            self.saw_in_siblings(client, record, demand, queue);
         }
-        self.saw_named(client, record, demand, lanes);
+        self.saw_named(client, record, demand, queue);
     }
 
     fn saw_one(
@@ -53,16 +53,16 @@ impl<F> Guesses<F> {
         record: &Record<'_>,
         (of, kind): (GuessKind, HintKind),
         demand: bool,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         let counts = record.kind == kind;
         let demand = demand && counts;
-        if !demand && !self.watches.contains_key(&client) {
+        if !demand && !self.clients.contains_key(&client) {
             return;
         }
         let Some((directory, name)) = split(record.path) else { return };
         let place = PlaceName { directory: directory.into(), suffix: suffix(name).into(), of };
-        let watch = self.watches.entry(client).or_insert_with(|| Watch {
+        let patterns = self.clients.entry(client).or_insert_with(|| ClientPatterns {
             places: HashMap::new(),
             order: VecDeque::new(),
             credit: CREDIT,
@@ -71,10 +71,10 @@ impl<F> Guesses<F> {
             routines: LookupPatterns::default(),
             mentions: NameReferences::default(),
         });
-        if demand && !watch.places.contains_key(&place) {
-            watch.remember(place.clone());
+        if demand && !patterns.places.contains_key(&place) {
+            patterns.remember(place.clone());
         }
-        let Some(known) = watch.places.get_mut(&place) else { return };
+        let Some(known) = patterns.places.get_mut(&place) else { return };
         let (mut earned, used) = known.saw(name, counts, demand, self.narrow);
         let mut used = u64::from(used);
         if let Some(sink) = self.sinks.get(&client) {
@@ -86,45 +86,46 @@ impl<F> Guesses<F> {
             self.tally.used[of as usize] += unseen.len() as u64;
         }
         if used > 0 {
-            *watch.habits.entry(place.habit()).or_default() += used;
+            *patterns.habits.entry(place.habit()).or_default() += used;
         }
-        watch.credit = (watch.credit + earned).min(CREDIT_MAX);
-        self.go_on(client, &place, lanes);
+        patterns.credit = (patterns.credit + earned).min(CREDIT_MAX);
+        self.go_on(client, &place, queue);
     }
 
     /// Guesses as much as is allowed now.
-    pub(super) fn go_on(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
-        match watch.places.get(name) {
-            Some(place) if place.listed => self.guess_more(client, name, lanes),
-            Some(_) => self.begin(client, name, lanes),
+    pub(super) fn go_on(&mut self, client: ClientId, name: &PlaceName, queue: &mut impl TaskQueue) {
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
+        match patterns.places.get(name) {
+            Some(place) if place.listed => self.guess_more(client, name, queue),
+            Some(_) => self.begin(client, name, queue),
             None => {}
         }
     }
 
     /// Has the directory listed, if what was seen is evidence enough.
-    fn begin(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
-        let habit = watch.has_habit(name);
-        let listed = name.of == GuessKind::Names && watch.listed.contains(&hash(&name.directory));
-        let Some(place) = watch.places.get_mut(name) else { return };
+    fn begin(&mut self, client: ClientId, name: &PlaceName, queue: &mut impl TaskQueue) {
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
+        let habit = patterns.has_habit(name);
+        let listed =
+            name.of == GuessKind::Names && patterns.listed.contains(&hash(&name.directory));
+        let Some(place) = patterns.places.get_mut(name) else { return };
         let (evidence, demands) = name.of.evidence();
         let shown = place.wanted.len() >= evidence && place.demands >= demands
             || (habit || listed) && place.demands > 0;
         let may = self.enters_siblings || name.of != GuessKind::Siblings;
-        if !may || !shown || watch.credit < name.of.unit() {
+        if !may || !shown || patterns.credit < name.of.unit() {
             return;
         }
         place.begin(name.of.allowance());
         place.ahead += 1;
         let path = name.directory.clone();
-        self.put(client, name, Rank::guess(LOOKS), GuessTask::List { path }, lanes);
+        self.put(client, name, Rank::guess(LOOKS), GuessTask::List { path }, queue);
     }
 
     /// Looks up what the directory holds, as far as the allowance goes.
-    fn guess_more(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
-        let Some(place) = watch.places.get_mut(name) else { return };
+    fn guess_more(&mut self, client: ClientId, name: &PlaceName, queue: &mut impl TaskQueue) {
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
+        let Some(place) = patterns.places.get_mut(name) else { return };
         let (mut errands, mut siblings, unit) = (Vec::new(), Vec::new(), name.of.unit());
         while place.ahead < AHEAD_MAX
             && place.allowance > place.short_at
@@ -134,7 +135,7 @@ impl<F> Guesses<F> {
             if place.wanted.contains(&hash) {
                 continue;
             }
-            if !place.spend(unit, &mut watch.credit) {
+            if !place.spend(unit, &mut patterns.credit) {
                 place.candidates.push_front(file);
                 break;
             }
@@ -154,8 +155,8 @@ impl<F> Guesses<F> {
             errands.push(GuessTask::Look { path });
         }
         for errand in errands {
-            self.put(client, name, Rank::guess(LOOKS), errand, lanes);
+            self.put(client, name, Rank::guess(LOOKS), errand, queue);
         }
-        self.look_around_ahead(client, name, &siblings, lanes);
+        self.look_around_ahead(client, name, &siblings, queue);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::guess_kind::{COST_MIN, GuessKind, PlaceName, cost};
 use super::guess_state::{Guesses, READS};
-use super::guess_task::{GuessTask, Outcome, Sent, Waiting};
+use super::guess_task::{GuessTask, Outcome, Sent, WaitingErrand};
 use super::path_keys::first_below;
-use super::pattern_state::{ENTRIES_MAX, Watch};
+use super::pattern_state::{ClientPatterns, ENTRIES_MAX};
 use crate::deferred_effects::Effects;
 use crate::hint_order::{ClientId, EntryId, Item, Rank};
 use crate::read_sizes::EXTEND_MAX_BYTES;
@@ -17,26 +17,26 @@ impl<F> Guesses<F> {
         place: &PlaceName,
         rank: Rank,
         errand: GuessTask<F>,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         let id = self.next;
         self.next -= 1;
-        lanes.join_at(client, id, errand.path());
-        self.waiting.insert(id, Waiting { client, place: place.clone(), rank, errand });
-        lanes.insert(client, id, rank, Item::Guess);
+        queue.join_at(client, id, errand.path());
+        self.waiting.insert(id, WaitingErrand { client, place: place.clone(), rank, errand });
+        queue.insert(client, id, rank, Item::Guess);
     }
 
     /// Takes `id` out.
-    fn take(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<Waiting<F>> {
+    fn take(&mut self, id: EntryId, queue: &mut impl TaskQueue) -> Option<WaitingErrand<F>> {
         let waiting = self.waiting.remove(&id)?;
-        lanes.remove(waiting.client, id, waiting.rank, Item::Guess);
-        lanes.leave(waiting.client, id);
+        queue.remove(waiting.client, id, waiting.rank, Item::Guess);
+        queue.leave(waiting.client, id);
         Some(waiting)
     }
 
     /// A worker takes `id`.
-    pub fn pop(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<(Sent, GuessTask<F>)> {
-        let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
+    pub fn pop(&mut self, id: EntryId, queue: &mut impl TaskQueue) -> Option<(Sent, GuessTask<F>)> {
+        let WaitingErrand { client, place, errand, .. } = self.take(id, queue)?;
         let path = errand.path().clone();
         Some((Sent { client, place, path }, errand))
     }
@@ -46,15 +46,15 @@ impl<F> Guesses<F> {
         &mut self,
         sent: Sent,
         outcome: Outcome<F>,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
         fx: &mut Effects<F>,
     ) {
         let Sent { client, place: name, path } = sent;
         if name.of == GuessKind::Mentions {
-            return self.finish_named(client, path, outcome, lanes, fx);
+            return self.finish_named(client, path, outcome, queue, fx);
         }
-        let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
-            let Watch { places, routines, credit, .. } = watch;
+        let Some((routines, credit, place)) = self.clients.get_mut(&client).and_then(|patterns| {
+            let ClientPatterns { places, routines, credit, .. } = patterns;
             places.get_mut(&name).map(|place| (routines, credit, place))
         }) else {
             if let Outcome::File(file, _) = outcome {
@@ -82,7 +82,7 @@ impl<F> Guesses<F> {
                         place.add_cost(own, more);
                         place.ahead += 1;
                         let errand = GuessTask::Read { path, file, size };
-                        self.put(client, &name, Rank::guess(READS), errand, lanes);
+                        self.put(client, &name, Rank::guess(READS), errand, queue);
                     }
                     _ => {
                         if let (Some(more), GuessKind::Data) = (more, name.of) {
@@ -94,12 +94,12 @@ impl<F> Guesses<F> {
             }
             Outcome::Names(_) | Outcome::Tokens(_) | Outcome::Over => {}
         }
-        self.go_on(client, &name, lanes);
+        self.go_on(client, &name, queue);
     }
 
     /// `client` no longer wants `id`, if that is a guess.
-    pub fn drop(&mut self, id: EntryId, lanes: &mut impl TaskQueue, fx: &mut Effects<F>) {
-        let waiting = self.take(id, lanes).map(|waiting| waiting.errand);
+    pub fn drop(&mut self, id: EntryId, queue: &mut impl TaskQueue, fx: &mut Effects<F>) {
+        let waiting = self.take(id, queue).map(|waiting| waiting.errand);
         if let Some(GuessTask::Read { file, .. } | GuessTask::Scan { file, .. }) = waiting {
             fx.files.push(file);
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::guess_counts::Tally;
-use super::guess_task::Waiting;
-use super::pattern_state::Watch;
+use super::guess_task::WaitingErrand;
+use super::pattern_state::ClientPatterns;
 use crate::hint_order::{ClientId, EntryId};
 use crate::result_sink::Sink;
 
@@ -22,8 +22,8 @@ pub(super) const AHEAD: u64 = 2;
 
 /// Guesses of all clients.
 pub struct Guesses<F> {
-    pub(super) watches: HashMap<ClientId, Watch>,
-    pub(super) waiting: HashMap<EntryId, Waiting<F>>,
+    pub(super) clients: HashMap<ClientId, ClientPatterns>,
+    pub(super) waiting: HashMap<EntryId, WaitingErrand<F>>,
     pub(super) next: EntryId,
     /// The sinks of clients, which know what was used.
     pub(super) sinks: HashMap<ClientId, Arc<dyn Sink>>,
@@ -44,9 +44,9 @@ pub struct Guesses<F> {
 impl<F> Default for Guesses<F> {
     fn default() -> Self {
         // Numbers of their own, from the other end: ids are only compared with each other.
-        let (watches, waiting) = (HashMap::new(), HashMap::new());
+        let (clients, waiting) = (HashMap::new(), HashMap::new());
         Guesses {
-            watches,
+            clients,
             waiting,
             next: EntryId::MAX,
             sinks: HashMap::new(),
@@ -68,7 +68,7 @@ impl<F> Guesses<F> {
 
     /// `client` is gone.
     pub fn close(&mut self, client: ClientId) {
-        self.watches.remove(&client);
+        self.clients.remove(&client);
         self.sinks.remove(&client);
     }
 }

@@ -79,7 +79,7 @@ pub enum Outcome<F> {
 }
 
 /// An errand that no worker has taken yet.
-pub struct Waiting<F> {
+pub struct WaitingErrand<F> {
     pub(super) client: ClientId,
     pub(super) place: PlaceName,
     pub(super) rank: Rank,

@@ -77,7 +77,7 @@ pub(super) struct Place {
     pub short_at: u64,
 }
 
-pub(super) struct Watch {
+pub(super) struct ClientPatterns {
     pub places: HashMap<PlaceName, Place>,
     /// The oldest first.
     pub order: VecDeque<PlaceName>,
@@ -90,7 +90,7 @@ pub(super) struct Watch {
     pub mentions: NameReferences,
 }
 
-impl Watch {
+impl ClientPatterns {
     /// Guesses have been right in places like `name` often enough that one file is evidence.
     pub(super) fn has_habit(&self, name: &PlaceName) -> bool {
         self.habits.get(&name.habit()).is_some_and(|used| *used >= HABIT)

@@ -20,34 +20,34 @@ impl<F> Guesses<F> {
         client: ClientId,
         record: &Record<'_>,
         demand: bool,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         if !self.scans {
             return;
         }
-        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
         let mut actions = Vec::new();
         let used = match self.sinks.get(&client).filter(|_| demand) {
-            Some(sink) => watch.mentions.settle(|key| sink.was_used(key), &mut actions),
+            Some(sink) => patterns.mentions.settle(|key| sink.was_used(key), &mut actions),
             None => 0,
         };
         // What a shadow foresees it has read itself.
         if demand && record.kind == HintKind::Data && record.header.offset == 0 {
             // What is still hinted or waited for came too late to have spared anything.
-            watch.mentions.saw(record.path, &mut actions);
+            patterns.mentions.saw(record.path, &mut actions);
         }
         self.tally.used[GuessKind::Mentions as usize] += used;
-        self.act(client, actions, lanes);
+        self.act(client, actions, queue);
     }
 
-    fn act(&mut self, client: ClientId, actions: Vec<Action>, lanes: &mut impl TaskQueue) {
+    fn act(&mut self, client: ClientId, actions: Vec<Action>, queue: &mut impl TaskQueue) {
         for action in actions {
             let path = action.path().clone();
             let errand = match action {
                 Action::List(_) => GuessTask::List { path },
                 Action::Fetch(_) | Action::Scan(_) => GuessTask::Look { path },
             };
-            self.send(client, errand, LOOKS, lanes);
+            self.send(client, errand, LOOKS, queue);
         }
     }
 
@@ -56,12 +56,12 @@ impl<F> Guesses<F> {
         client: ClientId,
         errand: GuessTask<F>,
         rank: u64,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         // They lie anywhere.
         let (directory, suffix) = (Arc::default(), Box::default());
         let place = PlaceName { directory, suffix, of: GuessKind::Mentions };
-        self.put(client, &place, Rank::guess(rank), errand, lanes);
+        self.put(client, &place, Rank::guess(rank), errand, queue);
     }
 
     /// A worker comes back from an errand to `path`.
@@ -70,10 +70,10 @@ impl<F> Guesses<F> {
         client: ClientId,
         path: Arc<[u8]>,
         outcome: Outcome<F>,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
         fx: &mut Effects<F>,
     ) {
-        let Some(watch) = self.watches.get_mut(&client) else {
+        let Some(patterns) = self.clients.get_mut(&client) else {
             if let Outcome::File(file, _) = outcome {
                 fx.files.push(file);
             }
@@ -82,23 +82,23 @@ impl<F> Guesses<F> {
         let mut actions = Vec::new();
         match outcome {
             Outcome::File(file, size) => {
-                let is_fetched = watch.mentions.is_pending(&path);
+                let is_fetched = patterns.mentions.is_pending(&path);
                 let most = if is_fetched { EXTEND_MAX_BYTES } else { SCAN_BYTES };
                 if !(1..=most).contains(&size) {
                     fx.files.push(file);
                     return;
                 }
                 self.tally.begun[GuessKind::Mentions as usize] += u64::from(is_fetched);
-                self.send(client, GuessTask::Scan { path, file, size }, READS, lanes);
+                self.send(client, GuessTask::Scan { path, file, size }, READS, queue);
             }
-            Outcome::Tokens(found) => watch.mentions.scanned(&path, found, &mut actions),
+            Outcome::Tokens(found) => patterns.mentions.scanned(&path, found, &mut actions),
             Outcome::Names(entries) => {
                 let names = entries.into_iter().map(|entry| entry.name);
-                watch.mentions.listed(&path, names, &mut actions);
+                patterns.mentions.listed(&path, names, &mut actions);
             }
             // Not a file or a directory. If a directory was wanted, it counts as empty.
-            Outcome::Over => watch.mentions.listed(&path, std::iter::empty(), &mut actions),
+            Outcome::Over => patterns.mentions.listed(&path, std::iter::empty(), &mut actions),
         }
-        self.act(client, actions, lanes);
+        self.act(client, actions, queue);
     }
 }

@@ -11,7 +11,7 @@ use super::guess_state::{AHEAD, CREDIT_MAX, Guesses, LOOKS};
 use super::guess_task::GuessTask;
 use super::lookup_pattern::ENTRIES;
 use super::path_keys::{below, hash, split, suffix};
-use super::pattern_state::{Guess, Place, Watch};
+use super::pattern_state::{ClientPatterns, Guess, Place};
 use crate::hint_order::{ClientId, Rank};
 use crate::task_queue::TaskQueue;
 
@@ -28,13 +28,13 @@ impl<F> Guesses<F> {
         client: ClientId,
         record: &Record<'_>,
         demand: bool,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         let path = record.path;
         let read = match record.kind {
             HintKind::Lookup | HintKind::Data => record.kind == HintKind::Data,
             HintKind::Listing => {
-                return self.saw_in_sibling(client, path, (ENTRIES, false), demand, lanes);
+                return self.saw_in_sibling(client, path, (ENTRIES, false), demand, queue);
             }
             HintKind::Link | HintKind::Program | HintKind::Cancel => return,
         };
@@ -44,7 +44,7 @@ impl<F> Guesses<F> {
             let Some((above, _)) = split(sibling) else { return };
             let name = &path[above.len() + usize::from(above.len() > 1)..];
             sibling = above;
-            self.saw_in_sibling(client, sibling, (name, read), demand, lanes);
+            self.saw_in_sibling(client, sibling, (name, read), demand, queue);
         }
     }
 
@@ -55,18 +55,18 @@ impl<F> Guesses<F> {
         sibling: &[u8],
         (name, read): (&[u8], bool),
         demand: bool,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
-        let is_routine = watch.routines.saw(sibling, name, read);
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
+        let is_routine = patterns.routines.saw(sibling, name, read);
         let Some((directory, own)) = split(sibling).filter(|(_, own)| !own.is_empty()) else {
             return;
         };
         let place = siblings_of(directory);
-        if is_routine && !watch.places.contains_key(&place) {
-            watch.remember(place.clone());
+        if is_routine && !patterns.places.contains_key(&place) {
+            patterns.remember(place.clone());
         }
-        let Watch { places, habits, credit, routines, .. } = watch;
+        let ClientPatterns { places, habits, credit, routines, .. } = patterns;
         let Some(known) = places.get_mut(&place).filter(|at| is_routine || at.guessed(own)) else {
             return;
         };
@@ -84,21 +84,21 @@ impl<F> Guesses<F> {
             *credit -= PAID;
             known.allowance += PAID;
             known.spent += SIBLING_COST;
-            self.look_around(client, &place, (own, name), LOOKS, lanes);
+            self.look_around(client, &place, (own, name), LOOKS, queue);
         }
         if new || used {
-            self.is_used(client, sibling, lanes);
+            self.is_used(client, sibling, queue);
         }
-        self.go_on(client, &place, lanes);
+        self.go_on(client, &place, queue);
     }
 
     /// Finds out which siblings have been used; called when a target waits.
-    pub(super) fn settle_rooms(&mut self, client: ClientId, lanes: &mut impl TaskQueue) {
-        let (Some(watch), Some(sink)) = (self.watches.get_mut(&client), self.sinks.get(&client))
+    pub(super) fn settle_rooms(&mut self, client: ClientId, queue: &mut impl TaskQueue) {
+        let (Some(patterns), Some(sink)) = (self.clients.get_mut(&client), self.sinks.get(&client))
         else {
             return;
         };
-        let Watch { places, habits, credit, routines, .. } = watch;
+        let ClientPatterns { places, habits, credit, routines, .. } = patterns;
         let (mut siblings, mut settled) = (Vec::new(), Vec::new());
         for (name, place) in places.iter_mut().filter(|(name, _)| name.of == GuessKind::Siblings) {
             let (earned, used) = place.settle(self.narrow, |key| sink.was_used(key));
@@ -113,8 +113,8 @@ impl<F> Guesses<F> {
                 settled.push(name.clone());
             }
         }
-        siblings.iter().for_each(|sibling| self.is_used(client, sibling, lanes));
-        settled.iter().for_each(|place| self.go_on(client, place, lanes));
+        siblings.iter().for_each(|sibling| self.is_used(client, sibling, queue));
+        settled.iter().for_each(|place| self.go_on(client, place, queue));
     }
 
     /// Looks around in directories of `place` that nothing is known of but that they are there.
@@ -123,27 +123,28 @@ impl<F> Guesses<F> {
         client: ClientId,
         place: &PlaceName,
         directories: &[Box<[u8]>],
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         for own in directories {
-            self.look_around(client, place, (own, b""), AHEAD, lanes);
+            self.look_around(client, place, (own, b""), AHEAD, queue);
         }
-        let watch = self.watches.get_mut(&client);
-        let siblings = watch.and_then(|watch| watch.places.get_mut(place)).map(Place::open_more);
+        let patterns = self.clients.get_mut(&client);
+        let siblings =
+            patterns.and_then(|patterns| patterns.places.get_mut(place)).map(Place::open_more);
         siblings
             .unwrap_or_default()
             .iter()
-            .for_each(|sibling| self.is_used(client, sibling, lanes));
+            .for_each(|sibling| self.is_used(client, sibling, queue));
     }
 
     /// A sibling is in use, or is taken to be: so is what it holds, and maybe the siblings in it.
-    fn is_used(&mut self, client: ClientId, sibling: &[u8], lanes: &mut impl TaskQueue) {
-        self.open_up(client, sibling, lanes);
-        let Some(watch) = self.watches.get_mut(&client) else { return };
+    fn is_used(&mut self, client: ClientId, sibling: &[u8], queue: &mut impl TaskQueue) {
+        self.open_up(client, sibling, queue);
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
         let place = siblings_of(sibling);
-        if watch.has_habit(&place) && !watch.places.contains_key(&place) {
-            watch.remember(place.clone()).demands += 1;
-            self.go_on(client, &place, lanes);
+        if patterns.has_habit(&place) && !patterns.places.contains_key(&place) {
+            patterns.remember(place.clone()).demands += 1;
+            self.go_on(client, &place, queue);
         }
     }
 
@@ -154,12 +155,12 @@ impl<F> Guesses<F> {
         place: &PlaceName,
         (own, known): (&[u8], &[u8]),
         rank: u64,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
-        let Some(at) = watch.places.get_mut(place) else { return };
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
+        let Some(at) = patterns.places.get_mut(place) else { return };
         let sibling = below(&place.directory, own);
-        let names = watch.routines.all().into_iter().filter(|name| **name != *known);
+        let names = patterns.routines.all().into_iter().filter(|name| **name != *known);
         let errand = |name: Box<[u8]>| match *name == *ENTRIES {
             true => GuessTask::Browse { path: sibling.clone() },
             false => GuessTask::Look { path: below(&sibling, &name) },
@@ -176,25 +177,26 @@ impl<F> Guesses<F> {
         }
         at.ahead += errands.len();
         for errand in errands {
-            self.put(client, place, Rank::guess(rank), errand, lanes);
+            self.put(client, place, Rank::guess(rank), errand, queue);
         }
     }
 
     /// Guesses in a sibling the kinds of files that were right elsewhere.
-    fn open_up(&mut self, client: ClientId, sibling: &[u8], lanes: &mut impl TaskQueue) {
-        let Some(watch) = self.watches.get_mut(&client) else { return };
+    fn open_up(&mut self, client: ClientId, sibling: &[u8], queue: &mut impl TaskQueue) {
+        let Some(patterns) = self.clients.get_mut(&client) else { return };
         let mut places = Vec::new();
-        for name in watch.routines.all() {
+        for name in patterns.routines.all() {
             let path = below(sibling, &name);
             let Some((directory, file)) = split(&path) else { continue };
-            let of = if watch.routines.reads(&path) { GuessKind::Data } else { GuessKind::Names };
+            let of =
+                if patterns.routines.reads(&path) { GuessKind::Data } else { GuessKind::Names };
             let place = PlaceName { directory: directory.into(), suffix: suffix(file).into(), of };
-            if watch.has_habit(&place) && !watch.places.contains_key(&place) {
-                watch.remember(place.clone()).demands += 1;
+            if patterns.has_habit(&place) && !patterns.places.contains_key(&place) {
+                patterns.remember(place.clone()).demands += 1;
                 places.push(place);
             }
         }
-        places.iter().for_each(|place| self.go_on(client, place, lanes));
+        places.iter().for_each(|place| self.go_on(client, place, queue));
     }
 }
 

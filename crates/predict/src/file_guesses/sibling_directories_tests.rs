@@ -128,8 +128,8 @@ proptest! {
         bench.run();
         let wanted = siblings.len() as u64 * 4 * COST_MIN;
         prop_assert!(bench.spent <= CREDIT + 4 * wanted, "{} for {wanted}", bench.spent);
-        let watch = bench.guesses.watches.get(&A);
-        let mut places = watch.iter().flat_map(|watch| watch.places.values());
+        let patterns = bench.guesses.clients.get(&A);
+        let mut places = patterns.iter().flat_map(|patterns| patterns.places.values());
         prop_assert!(places.all(|place| place.spent <= place.allowance));
     }
 }

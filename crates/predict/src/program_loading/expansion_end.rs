@@ -2,9 +2,9 @@
 
 use runahead_abi::HintKind;
 
-use super::program_expansion::{Programs, Wanted};
+use super::program_expansion::{ExpansionClient, Programs};
 use super::program_task::Task;
-use crate::deferred_effects::{Effects, Trouble};
+use crate::deferred_effects::{Effects, StepFailure};
 use crate::hint_order::{ClientId, EntryId, Item};
 use crate::task_queue::TaskQueue;
 
@@ -12,7 +12,7 @@ impl<F> Programs<F> {
     /// The program's own file has been loaded: its hints are completed.
     pub(super) fn loaded(&mut self, id: EntryId, fx: &mut Effects<F>) {
         let Some(expansion) = self.open.get_mut(&id) else { return };
-        let shortage = expansion.failed == Some(Trouble::Ours);
+        let shortage = expansion.failed == Some(StepFailure::Ours);
         if shortage {
             // Nothing is known, so the next hint shall try again.
             self.fresh.remove(&expansion.path);
@@ -31,7 +31,7 @@ impl<F> Programs<F> {
     }
 
     /// Ends an expansion that has nothing left to do.
-    pub(super) fn retire(&mut self, id: EntryId, lanes: &mut impl TaskQueue, fx: &mut Effects<F>) {
+    pub(super) fn retire(&mut self, id: EntryId, queue: &mut impl TaskQueue, fx: &mut Effects<F>) {
         let Some(expansion) = self.open.get_mut(&id) else { return };
         if expansion.wanted.is_empty() && !expansion.tasks.is_empty() {
             // Given up: what was not brought in is not fresh.
@@ -44,7 +44,7 @@ impl<F> Programs<F> {
             }
         }
         if expansion.tasks.is_empty() && expansion.running == 0 {
-            expansion.wanted.iter().for_each(|wanted| lanes.leave(wanted.client, id));
+            expansion.wanted.iter().for_each(|wanted| queue.leave(wanted.client, id));
             self.fresh.forget_id(&expansion.path, id);
             self.open.remove(&id);
         }
@@ -56,11 +56,11 @@ impl<F> Programs<F> {
         &mut self,
         (id, client): (EntryId, ClientId),
         before: Option<u32>,
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
         fx: &mut Effects<F>,
     ) -> usize {
         let Some(expansion) = self.open.get_mut(&id) else { return 0 };
-        let stale = |w: &Wanted| w.client == client && w.tag.is_stale(before);
+        let stale = |w: &ExpansionClient| w.client == client && w.tag.is_stale(before);
         let Some(at) = expansion.wanted.iter().position(stale) else { return 0 };
         let wanted = expansion.wanted.swap_remove(at);
         let mut dropped = 0;
@@ -70,13 +70,13 @@ impl<F> Programs<F> {
             dropped = wanted.tag.hints as usize;
         }
         if let Some(rank) = wanted.rank {
-            lanes.remove(client, id, rank, Item::Program);
+            queue.remove(client, id, rank, Item::Program);
         }
-        lanes.leave(client, id);
+        queue.leave(client, id);
         if expansion.wanted.is_empty() {
             self.fresh.remove(&expansion.path);
         }
-        self.retire(id, lanes, fx);
+        self.retire(id, queue, fx);
         dropped
     }
 }

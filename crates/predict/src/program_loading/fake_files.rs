@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::file_inspection::Files;
-use crate::deferred_effects::Trouble;
+use crate::deferred_effects::StepFailure;
 
 /// Contents of an ELF file.
 #[derive(Clone, Default)]
@@ -103,13 +103,13 @@ impl FakeFiles {
 }
 
 impl Files<Vec<u8>> for FakeFiles {
-    fn open(&mut self, path: &[u8]) -> Result<Option<(Vec<u8>, u64)>, Trouble> {
+    fn open(&mut self, path: &[u8]) -> Result<Option<(Vec<u8>, u64)>, StepFailure> {
         self.opened.push(path.to_vec());
-        let size = self.files.get(path).ok_or(Trouble::Answer)?.len();
+        let size = self.files.get(path).ok_or(StepFailure::Answer)?.len();
         Ok(Some((path.to_vec(), size as u64)))
     }
 
-    fn bytes(&mut self, file: &Vec<u8>, offset: u64, length: u64) -> Result<Vec<u8>, Trouble> {
+    fn bytes(&mut self, file: &Vec<u8>, offset: u64, length: u64) -> Result<Vec<u8>, StepFailure> {
         let bytes = &self.files[file];
         let start = (offset.min(bytes.len() as u64)) as usize;
         let end = offset.saturating_add(length).min(bytes.len() as u64) as usize;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::elf::{HEAD_BYTES, Head, Source};
 use super::ld_cache::{CACHE_MAX, LdCache};
 use super::library_search::{Library, Origin, Search, musl_root};
-use super::program_task::{Dynamic, Lead, Located, Role};
+use super::program_task::{Dynamic, FileLead, Located, Role};
 use super::script_line::Script;
 use super::{load_plan, loader_arch};
-use crate::deferred_effects::Trouble;
+use crate::deferred_effects::StepFailure;
 
 /// Scripts between the executed file and its interpreter, at most: as in the kernel.
 const SCRIPTS_MAX: u32 = 4;
@@ -25,9 +25,9 @@ const MUSL_PATHS_MAX: u64 = 4096;
 /// Access to files. An implementation must have no effects (`prefetch/src/io.rs`).
 pub trait Files<F> {
     /// The regular file that `path` leads to, and its size; `None` if it leads to something else.
-    fn open(&mut self, path: &[u8]) -> Result<Option<(F, u64)>, Trouble>;
+    fn open(&mut self, path: &[u8]) -> Result<Option<(F, u64)>, StepFailure>;
     /// Up to `length` bytes from `offset` on.
-    fn bytes(&mut self, file: &F, offset: u64, length: u64) -> Result<Vec<u8>, Trouble>;
+    fn bytes(&mut self, file: &F, offset: u64, length: u64) -> Result<Vec<u8>, StepFailure>;
     /// The path of `file` without symbolic links.
     fn real_path(&mut self, file: &F) -> Option<Vec<u8>>;
 }
@@ -100,18 +100,18 @@ impl Inspector {
     pub fn find<F>(
         &self,
         files: &mut dyn Files<F>,
-        lead: &Lead,
-    ) -> Result<Option<Box<Located<F>>>, Trouble> {
+        lead: &FileLead,
+    ) -> Result<Option<Box<Located<F>>>, StepFailure> {
         for path in lead.places.iter() {
             let (file, size) = match files.open(path) {
                 Ok(Some(found)) => found,
-                Ok(None) | Err(Trouble::Answer) => continue,
-                Err(Trouble::Ours) => return Err(Trouble::Ours),
+                Ok(None) | Err(StepFailure::Answer) => continue,
+                Err(StepFailure::Ours) => return Err(StepFailure::Ours),
             };
             let start = match files.bytes(&file, 0, size.min(HEAD_BYTES)) {
                 Ok(start) => start,
-                Err(Trouble::Answer) => continue,
-                Err(Trouble::Ours) => return Err(Trouble::Ours),
+                Err(StepFailure::Answer) => continue,
+                Err(StepFailure::Ours) => return Err(StepFailure::Ours),
             };
             let head = Head::parse(&start, size);
             if head.is_none() && !matches!(lead.role, Role::Program { .. }) {
@@ -127,7 +127,7 @@ impl Inspector {
     fn located<F>(
         &self,
         files: &mut dyn Files<F>,
-        lead: &Lead,
+        lead: &FileLead,
         (path, file, size): (&[u8], F, u64),
         (start, head): (Vec<u8>, Option<Head>),
     ) -> Located<F> {
@@ -158,7 +158,7 @@ impl Inspector {
                 linker.map(|linker| {
                     let musl = musl_root(&linker).map(Arc::from);
                     let places = vec![linker.clone()].into();
-                    located.leads = vec![Lead { name: linker, places, role: Role::Linker }];
+                    located.leads = vec![FileLead { name: linker, places, role: Role::Linker }];
                     let directory = directory(real.as_deref().unwrap_or(path));
                     Origin { directory, musl, ..Origin::default() }
                 })
@@ -170,17 +170,17 @@ impl Inspector {
     }
 
     /// Returns the interpreter of the script that begins with `start`, if it is one.
-    fn interpreters(&self, start: &[u8], role: &Role) -> Vec<Lead> {
+    fn interpreters(&self, start: &[u8], role: &Role) -> Vec<FileLead> {
         let Role::Program { scripts } = *role else { return Vec::new() };
         let Some(script) = Script::parse(start).filter(|_| scripts < SCRIPTS_MAX) else {
             return Vec::new();
         };
         let role = Role::Program { scripts: scripts + 1 };
         let places = vec![script.interpreter.clone()].into();
-        let mut leads = vec![Lead { name: script.interpreter, places, role: role.clone() }];
+        let mut leads = vec![FileLead { name: script.interpreter, places, role: role.clone() }];
         if let Some(name) = script.looks_for {
             let places = self.search.programs(&name).into();
-            leads.push(Lead { name, places, role });
+            leads.push(FileLead { name, places, role });
         }
         leads
     }
@@ -191,7 +191,7 @@ impl Inspector {
         files: &mut dyn Files<F>,
         found: &Dynamic<F>,
         now: Duration,
-    ) -> Vec<Lead> {
+    ) -> Vec<FileLead> {
         let Dynamic { file, start, head, origin } = found;
         let mut window = Window { files, file, start, chunks: vec![] };
         let needs = head.needs(&mut window);
@@ -208,7 +208,7 @@ impl Inspector {
             None => cache = self.cache(files, now),
         }
         let (libraries, origin) = self.search.libraries(&needs, origin, &cache, &musl_paths);
-        let lead = |(name, places): Library| Lead {
+        let lead = |(name, places): Library| FileLead {
             name,
             places: places.into(),
             role: Role::Library(origin.clone()),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::elf::{HEAD_BYTES, Head};
-use super::program_task::Turn;
+use super::program_task::Urgency;
 use crate::read_sizes::{EXTEND_MAX_BYTES, PIECE_BYTES};
 
 /// Files up to this size are loaded whole, debugging information aside.
@@ -16,26 +16,26 @@ pub(super) const WHOLE_MAX: u64 = 256 << 20;
 const PART_MAX: u64 = 64 << 20;
 
 /// The parts of an ELF file.
-pub fn of_program(head: &Head) -> Vec<(Turn, Range<u64>)> {
-    let mut pieces: BTreeMap<u64, (Turn, Range<u64>)> = BTreeMap::new();
+pub fn of_program(head: &Head) -> Vec<(Urgency, Range<u64>)> {
+    let mut pieces: BTreeMap<u64, (Urgency, Range<u64>)> = BTreeMap::new();
     let whole = head.loads.iter().map(|l| l.file.end - l.file.start).fold(0, u64::saturating_add);
     let mut bound = if whole <= WHOLE_MAX { WHOLE_MAX } else { PART_MAX };
     let first = head.loads.iter().map(|load| load.file.start).min();
     for load in &head.loads {
         // The tables that relocation goes through are at the start, what it changes is writable.
         let tables = !load.executable && Some(load.file.start) == first;
-        let turn = if load.writable || tables { Turn::Relocate } else { Turn::Rest };
-        if turn == Turn::Rest && whole > WHOLE_MAX {
+        let urgency = if load.writable || tables { Urgency::Relocate } else { Urgency::Rest };
+        if urgency == Urgency::Rest && whole > WHOLE_MAX {
             continue;
         }
-        add(&mut pieces, turn, load.file.clone(), &mut bound);
+        add(&mut pieces, urgency, load.file.clone(), &mut bound);
     }
     if let Some(entry) = head.entry {
         let mut around = entry / PIECE_BYTES * PIECE_BYTES..(entry / PIECE_BYTES + 1) * PIECE_BYTES;
         let load = head.loads.iter().find(|load| load.file.contains(&entry));
         if let Some(load) = load {
             around = around.start.max(load.file.start)..around.end.min(load.file.end);
-            add(&mut pieces, Turn::Enter, around, &mut bound);
+            add(&mut pieces, Urgency::Enter, around, &mut bound);
         }
     }
     let mut parts: Vec<_> = pieces.into_values().collect();
@@ -44,14 +44,14 @@ pub fn of_program(head: &Head) -> Vec<(Turn, Range<u64>)> {
         range.start = range.start.max(HEAD_BYTES);
     }
     parts.retain(|(_, range)| range.start < range.end);
-    parts.sort_by_key(|(turn, range)| (*turn, range.start));
+    parts.sort_by_key(|(urgency, range)| (*urgency, range.start));
     parts
 }
 
 /// Adds `range` to the pieces that it touches, as long as there is room.
 fn add(
-    pieces: &mut BTreeMap<u64, (Turn, Range<u64>)>,
-    turn: Turn,
+    pieces: &mut BTreeMap<u64, (Urgency, Range<u64>)>,
+    urgency: Urgency,
     range: Range<u64>,
     bound: &mut u64,
 ) {
@@ -60,8 +60,8 @@ fn add(
         let piece = at / PIECE_BYTES;
         let end = range.end.min((piece + 1) * PIECE_BYTES);
         *bound = bound.saturating_sub(end - at);
-        let known = pieces.entry(piece).or_insert((turn, at..end));
-        known.0 = known.0.min(turn);
+        let known = pieces.entry(piece).or_insert((urgency, at..end));
+        known.0 = known.0.min(urgency);
         known.1 = known.1.start.min(at)..known.1.end.max(end);
         at = end;
     }
@@ -69,12 +69,12 @@ fn add(
 
 /// Returns the rest of a file of `size` bytes that is no ELF file, a script for example. Its
 /// interpreter reads it to its end, unless it is large.
-pub fn of_script(size: u64) -> Vec<(Turn, Range<u64>)> {
+pub fn of_script(size: u64) -> Vec<(Urgency, Range<u64>)> {
     let end = if size <= EXTEND_MAX_BYTES { size } else { 0 };
     let step = PIECE_BYTES as usize;
     let starts =
         (0..end).step_by(step).map(|start| start.max(HEAD_BYTES)..end.min(start + PIECE_BYTES));
-    starts.filter(|range| !range.is_empty()).map(|range| (Turn::Relocate, range)).collect()
+    starts.filter(|range| !range.is_empty()).map(|range| (Urgency::Relocate, range)).collect()
 }
 
 #[cfg(test)]
@@ -98,12 +98,12 @@ mod tests {
         ];
         let head = Head { loads, entry: Some(20 * MB), ..Head::default() };
         let parts = of_program(&head);
-        let turns: Vec<Turn> = parts.iter().map(|(turn, _)| *turn).collect();
-        assert!(turns.is_sorted());
-        let of = |turn| parts.iter().filter(move |(t, _)| *t == turn).map(|(_, range)| range);
-        assert_eq!(of(Turn::Relocate).next(), Some(&(HEAD_BYTES..PIECE_BYTES)));
-        assert_eq!(of(Turn::Relocate).next_back(), Some(&(85 * MB..85 * MB + 100)));
-        assert_eq!(of(Turn::Enter).collect::<Vec<_>>(), [&(20 * MB..20 * MB + PIECE_BYTES)]);
+        let urgencies: Vec<Urgency> = parts.iter().map(|(urgency, _)| *urgency).collect();
+        assert!(urgencies.is_sorted());
+        let of = |urgency| parts.iter().filter(move |(t, _)| *t == urgency).map(|(_, range)| range);
+        assert_eq!(of(Urgency::Relocate).next(), Some(&(HEAD_BYTES..PIECE_BYTES)));
+        assert_eq!(of(Urgency::Relocate).next_back(), Some(&(85 * MB..85 * MB + 100)));
+        assert_eq!(of(Urgency::Enter).collect::<Vec<_>>(), [&(20 * MB..20 * MB + PIECE_BYTES)]);
         let mut all: Vec<_> = parts.iter().map(|(_, range)| range.clone()).collect();
         all.sort_by_key(|range| range.start);
         assert!(all.windows(2).all(|w| w[0].end == w[1].start), "no gap, and nothing twice");
@@ -128,7 +128,7 @@ mod tests {
         let parts = of_program(&head);
         let bytes: u64 = parts.iter().map(|(_, range)| range.end - range.start).sum();
         assert!(bytes <= PART_MAX + PIECE_BYTES, "{bytes}");
-        assert!(parts.iter().all(|(turn, _)| *turn < Turn::Rest));
+        assert!(parts.iter().all(|(urgency, _)| *urgency < Urgency::Rest));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::HintKind;
 use runahead_estimators::Identity;
 
-use super::program_task::{Lead, Located, Report, Role, Task, Turn};
-use super::recent_files::Fresh;
-use crate::deferred_effects::{Effects, Submitted, Trouble};
+use super::program_task::{FileLead, Located, Report, Role, Task, Urgency};
+use super::recent_files::RecentFiles;
+use crate::deferred_effects::{Effects, StepFailure, Submitted};
 use crate::hint_order::{ClientId, EntryId, Item, Rank, Tag};
 use crate::task_queue::TaskQueue;
 
@@ -22,7 +22,7 @@ const LOAD_MAX: u64 = 1 << 30;
 const KEYS_MAX: usize = 4;
 
 /// A client's part of an expansion.
-pub(super) struct Wanted {
+pub(super) struct ExpansionClient {
     pub(super) client: ClientId,
     pub(super) keys: Vec<Identity>,
     pub(super) tag: Tag,
@@ -30,7 +30,7 @@ pub(super) struct Wanted {
     pub(super) rank: Option<Rank>,
 }
 
-pub(super) struct Waiting<F> {
+pub(super) struct WaitingTask<F> {
     pub(super) task: Task<F>,
     /// The task is of the program's own file.
     pub(super) own: bool,
@@ -38,15 +38,15 @@ pub(super) struct Waiting<F> {
 
 pub struct Expansion<F> {
     pub(super) path: Arc<[u8]>,
-    pub(super) wanted: Vec<Wanted>,
-    pub(super) tasks: BTreeMap<(Turn, u64), Waiting<F>>,
+    pub(super) wanted: Vec<ExpansionClient>,
+    pub(super) tasks: BTreeMap<(Urgency, u64), WaitingTask<F>>,
     /// Workers on it.
     pub(super) running: usize,
     /// Tasks of the program's own file that wait or are under way.
     pub(super) own: usize,
     /// Read of it.
     pub(super) bytes: u64,
-    pub(super) failed: Option<Trouble>,
+    pub(super) failed: Option<StepFailure>,
     /// Names that were followed.
     pub(super) names: HashSet<Vec<u8>>,
     /// Bytes that may still be loaded.
@@ -63,13 +63,13 @@ impl<F> Expansion<F> {
 /// Open expansions, and the files that need no expansion.
 pub struct Programs<F> {
     pub(super) open: HashMap<EntryId, Expansion<F>>,
-    pub(super) fresh: Fresh,
+    pub(super) fresh: RecentFiles,
     pub(super) next: u64,
 }
 
 impl<F> Default for Programs<F> {
     fn default() -> Self {
-        Programs { open: HashMap::new(), fresh: Fresh::default(), next: 0 }
+        Programs { open: HashMap::new(), fresh: RecentFiles::default(), next: 0 }
     }
 }
 
@@ -80,7 +80,7 @@ impl<F> Programs<F> {
         id: EntryId,
         (client, key, tag): (ClientId, Identity, Tag),
         (path, now): (&[u8], Duration),
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
         fx: &mut Effects<F>,
     ) -> Submitted {
         let known = self.fresh.get(path, now);
@@ -91,7 +91,7 @@ impl<F> Programs<F> {
                 fx.complete(client, HintKind::Program, &tag, 0, false);
                 return Submitted::Answered;
             }
-            self.create(id, (client, key, tag), (path, now), lanes);
+            self.create(id, (client, key, tag), (path, now), queue);
             return Submitted::Queued;
         };
         let loaded = expansion.is_loaded();
@@ -104,12 +104,12 @@ impl<F> Programs<F> {
                 Submitted::Duplicate
             }
             None => {
-                lanes.join_at(client, id, path);
-                expansion.wanted.push(Wanted { client, keys: vec![key], tag, rank: None });
+                queue.join_at(client, id, path);
+                expansion.wanted.push(ExpansionClient { client, keys: vec![key], tag, rank: None });
                 Submitted::Merged
             }
         };
-        self.place(id, lanes);
+        self.place(id, queue);
         if loaded {
             fx.done.push((client, key));
             fx.complete(client, HintKind::Program, &tag, 0, false);
@@ -123,15 +123,15 @@ impl<F> Programs<F> {
         id: EntryId,
         (client, key, tag): (ClientId, Identity, Tag),
         (path, now): (&[u8], Duration),
-        lanes: &mut impl TaskQueue,
+        queue: &mut impl TaskQueue,
     ) {
         let path: Arc<[u8]> = path.into();
         self.fresh.put(path.clone(), now, Some(id));
         let role = Role::Program { scripts: 0 };
-        let lead = Lead { name: path.to_vec(), places: vec![path.to_vec()].into(), role };
+        let lead = FileLead { name: path.to_vec(), places: vec![path.to_vec()].into(), role };
         let mut expansion = Expansion {
             path: path.clone(),
-            wanted: vec![Wanted { client, keys: vec![key], tag, rank: None }],
+            wanted: vec![ExpansionClient { client, keys: vec![key], tag, rank: None }],
             tasks: BTreeMap::new(),
             running: 0,
             own: 1,
@@ -140,43 +140,45 @@ impl<F> Programs<F> {
             names: HashSet::from([path.to_vec()]),
             left: LOAD_MAX,
         };
-        let waiting = Waiting { task: Task::Find { lead }, own: true };
-        expansion.tasks.insert((Turn::Find, self.next), waiting);
+        let waiting = WaitingTask { task: Task::Find { lead }, own: true };
+        expansion.tasks.insert((Urgency::Find, self.next), waiting);
         self.next += 1;
         self.open.insert(id, expansion);
-        lanes.join_at(client, id, &path);
-        self.place(id, lanes);
+        queue.join_at(client, id, &path);
+        self.place(id, queue);
     }
 
-    /// Puts an expansion where it belongs in all lanes after its tasks or tags have changed.
-    fn place(&mut self, id: EntryId, lanes: &mut impl TaskQueue) {
+    /// Puts an expansion where it belongs in all queues after its tasks or tags have changed.
+    fn place(&mut self, id: EntryId, queue: &mut impl TaskQueue) {
         let Some(expansion) = self.open.get_mut(&id) else { return };
-        let turn = expansion.tasks.first_key_value().map(|((turn, _), _)| *turn);
+        let urgency = expansion.tasks.first_key_value().map(|((urgency, _), _)| *urgency);
         for wanted in &mut expansion.wanted {
             // What a target that waits in execve(2) needs first is urgent, not the whole file.
-            let rank = turn.map(|turn| match wanted.tag.is_demand() && turn <= Turn::Relocate {
-                true => Rank::demand(wanted.tag.position),
-                false => Rank::hint(wanted.tag.position.saturating_add(turn as u64)),
+            let rank = urgency.map(|urgency| {
+                match wanted.tag.is_demand() && urgency <= Urgency::Relocate {
+                    true => Rank::demand(wanted.tag.position),
+                    false => Rank::hint(wanted.tag.position.saturating_add(urgency as u64)),
+                }
             });
             if rank == wanted.rank {
                 continue;
             }
             if let Some(rank) = wanted.rank {
-                lanes.remove(wanted.client, id, rank, Item::Program);
+                queue.remove(wanted.client, id, rank, Item::Program);
             }
             if let Some(rank) = rank {
-                lanes.insert(wanted.client, id, rank, Item::Program);
+                queue.insert(wanted.client, id, rank, Item::Program);
             }
             wanted.rank = rank;
         }
     }
 
     /// The next task of expansion `id`, and whether it is of the program's own file.
-    pub fn pop(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<(Task<F>, bool)> {
+    pub fn pop(&mut self, id: EntryId, queue: &mut impl TaskQueue) -> Option<(Task<F>, bool)> {
         let expansion = self.open.get_mut(&id)?;
-        let (_, Waiting { task, own }) = expansion.tasks.pop_first()?;
+        let (_, WaitingTask { task, own }) = expansion.tasks.pop_first()?;
         expansion.running += 1;
-        self.place(id, lanes);
+        self.place(id, queue);
         Some((task, own))
     }
 
@@ -185,8 +187,8 @@ impl<F> Programs<F> {
         &mut self,
         (id, own): (EntryId, bool),
         task: Task<F>,
-        (result, now): (Result<Report<F>, Trouble>, Duration),
-        lanes: &mut impl TaskQueue,
+        (result, now): (Result<Report<F>, StepFailure>, Duration),
+        queue: &mut impl TaskQueue,
         fx: &mut Effects<F>,
     ) -> Option<Task<F>> {
         // Closing a file may wait for a server: not under the lock.
@@ -201,7 +203,7 @@ impl<F> Programs<F> {
             Ok(Report::Found(Some(located))) => {
                 next = self.located((id, own), (located, now), fx);
             }
-            Ok(Report::Found(None)) if own => expansion.failed = Some(Trouble::Answer),
+            Ok(Report::Found(None)) if own => expansion.failed = Some(StepFailure::Answer),
             Ok(Report::Found(None)) => {}
             Ok(Report::Leads(leads)) => self.follow(id, leads, now),
             Ok(Report::Loaded(bytes)) => expansion.bytes += if own { bytes } else { 0 },
@@ -218,8 +220,8 @@ impl<F> Programs<F> {
                 self.loaded(id, fx);
             }
         }
-        self.place(id, lanes);
-        self.retire(id, lanes, fx);
+        self.place(id, queue);
+        self.retire(id, queue, fx);
         next
     }
 
@@ -244,7 +246,7 @@ impl<F> Programs<F> {
         } else {
             self.fresh.put(path.clone(), now, None);
         }
-        for (turn, range) in parts {
+        for (urgency, range) in parts {
             let length = range.end - range.start;
             if length > expansion.left {
                 break;
@@ -252,7 +254,7 @@ impl<F> Programs<F> {
             expansion.left -= length;
             let task = Task::Load { file: file.clone(), path: path.clone(), range };
             expansion.own += usize::from(own);
-            expansion.tasks.insert((turn, self.next), Waiting { task, own });
+            expansion.tasks.insert((urgency, self.next), WaitingTask { task, own });
             self.next += 1;
         }
         fx.files.push(file);
@@ -261,7 +263,7 @@ impl<F> Programs<F> {
     }
 
     /// Files that were named become tasks, if they are news.
-    fn follow(&mut self, id: EntryId, leads: Vec<Lead>, now: Duration) {
+    fn follow(&mut self, id: EntryId, leads: Vec<FileLead>, now: Duration) {
         let Some(expansion) = self.open.get_mut(&id) else { return };
         for lead in leads {
             let fresh = lead.places.first().is_none_or(|p| self.fresh.get(p, now).is_some());
@@ -272,8 +274,8 @@ impl<F> Programs<F> {
             {
                 continue;
             }
-            let waiting = Waiting { task: Task::Find { lead }, own: false };
-            expansion.tasks.insert((Turn::Find, self.next), waiting);
+            let waiting = WaitingTask { task: Task::Find { lead }, own: false };
+            expansion.tasks.insert((Urgency::Find, self.next), waiting);
             self.next += 1;
         }
     }

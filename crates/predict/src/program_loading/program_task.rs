@@ -8,7 +8,7 @@ use super::library_search::Origin;
 
 /// Urgency of a task, compared with the others of its expansion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Turn {
+pub enum Urgency {
     /// Finding the files of the program.
     Find,
     /// Data that must be in memory before the first instruction.
@@ -35,7 +35,7 @@ pub enum Role {
 
 /// A file to be found.
 #[derive(Clone)]
-pub struct Lead {
+pub struct FileLead {
     /// Each name is followed once.
     pub name: Vec<u8>,
     /// Paths to try; the first that is a file of the right kind counts.
@@ -59,7 +59,7 @@ pub enum Task<F> {
     /// Find a file, and look at its head.
     Find {
         /// The file.
-        lead: Lead,
+        lead: FileLead,
     },
     /// Find the libraries that a file needs.
     Needs {
@@ -96,9 +96,9 @@ pub struct Located<F> {
     /// Bytes of the file that were read to find out about it.
     pub bytes: u64,
     /// Ranges that are still to be loaded.
-    pub parts: Vec<(Turn, Range<u64>)>,
+    pub parts: Vec<(Urgency, Range<u64>)>,
     /// Files that the file names in its head.
-    pub leads: Vec<Lead>,
+    pub leads: Vec<FileLead>,
     /// The file, if it may name libraries.
     pub needs: Option<Dynamic<F>>,
 }
@@ -108,7 +108,7 @@ pub enum Report<F> {
     /// A file; `None` if none of the paths leads to one.
     Found(Option<Box<Located<F>>>),
     /// Libraries.
-    Leads(Vec<Lead>),
+    Leads(Vec<FileLead>),
     /// Bytes that were loaded.
     Loaded(u64),
 }

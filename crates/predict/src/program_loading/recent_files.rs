@@ -22,13 +22,13 @@ struct Mark {
 /// A table of paths, of which the oldest fall out. As all have the same time to live, the order in
 /// which they came is that in which they go.
 #[derive(Default)]
-pub struct Fresh {
+pub struct RecentFiles {
     marks: HashMap<Arc<[u8]>, Mark>,
     /// Paths with the time of their marks. A mark with another time has been renewed.
     order: VecDeque<(Arc<[u8]>, Duration)>,
 }
 
-impl Fresh {
+impl RecentFiles {
     /// If `path` is fresh, the expansion that is at it, if there still is one.
     pub fn get(&self, path: &[u8], now: Duration) -> Option<Option<EntryId>> {
         let mark = self.marks.get(path)?;
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_was_brought_in_is_fresh_for_a_while() {
-        let mut fresh = Fresh::default();
+        let mut fresh = RecentFiles::default();
         let path: Arc<[u8]> = b"/bin/sh"[..].into();
         assert_eq!(fresh.get(&path, FRESH), None);
         fresh.put(path.clone(), FRESH, Some(7));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn it_does_not_grow_without_bound() {
-        let mut fresh = Fresh::default();
+        let mut fresh = RecentFiles::default();
         let path = |n: usize| -> Arc<[u8]> { n.to_le_bytes()[..].into() };
         for n in 0..2 * REMEMBERED {
             fresh.put(path(n), Duration::from_nanos(n as u64), None);

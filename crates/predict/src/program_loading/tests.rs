@@ -10,7 +10,7 @@ use super::fake_files::{FakeFiles, Made, ld_cache};
 use super::program_expansion::FILES_MAX;
 use super::recent_files::FRESH;
 use super::*;
-use crate::deferred_effects::{Effects, Submitted, Trouble};
+use crate::deferred_effects::{Effects, StepFailure, Submitted};
 use crate::hint_order::{ClientId, EntryId, Item, Tag};
 use crate::test_support::TestQueue;
 
@@ -18,10 +18,10 @@ const A: ClientId = 1;
 const B: ClientId = 2;
 const NOW: Duration = Duration::ZERO;
 
-/// Programs, and lanes of two clients.
+/// Programs, and queues of two clients.
 struct Bench {
     programs: Programs<Vec<u8>>,
-    lanes: TestQueue,
+    queue: TestQueue,
     fx: Effects<Vec<u8>>,
     files: FakeFiles,
     inspector: Inspector,
@@ -34,10 +34,10 @@ fn key(path: &str) -> Identity {
 
 impl Bench {
     fn new() -> Self {
-        let lanes = TestQueue::of(&[A, B]);
+        let queue = TestQueue::of(&[A, B]);
         Bench {
             programs: Programs::default(),
-            lanes,
+            queue,
             fx: Effects::default(),
             files: FakeFiles::default(),
             inspector: Inspector::new(b"/env", b"/bin:/usr/bin"),
@@ -59,14 +59,14 @@ impl Bench {
         self.id += 1;
         let tag = Tag { run, flags, position: 0, hints: 1, steers: 0 };
         let (hint, at) = ((client, key(path), tag), (path.as_bytes(), now));
-        self.programs.submit(self.id, hint, at, &mut self.lanes, &mut self.fx)
+        self.programs.submit(self.id, hint, at, &mut self.queue, &mut self.fx)
     }
 
     /// The next task, as a worker would get it.
     fn pop(&mut self) -> Option<(EntryId, Task<Vec<u8>>, bool)> {
-        let (_, id, item) = self.lanes.first()?;
+        let (_, id, item) = self.queue.first()?;
         assert_eq!(item, Item::Program);
-        let (task, own) = self.programs.pop(id, &mut self.lanes).expect("a task");
+        let (task, own) = self.programs.pop(id, &mut self.queue).expect("a task");
         Some((id, task, own))
     }
 
@@ -93,7 +93,7 @@ impl Bench {
                 _ => {}
             }
             let report = (report, NOW);
-            next = self.programs.finish((id, own), task, report, &mut self.lanes, &mut self.fx);
+            next = self.programs.finish((id, own), task, report, &mut self.queue, &mut self.fx);
             own = false;
         }
         told
@@ -106,7 +106,7 @@ impl Bench {
             assert!(told.len() < 100_000, "no end");
         }
         assert!(self.programs.is_idle());
-        assert!(self.lanes.is_idle(A) && self.lanes.is_idle(B));
+        assert!(self.queue.is_idle(A) && self.queue.is_idle(B));
         told
     }
 }
@@ -234,9 +234,9 @@ fn two_clients_share_an_expansion_and_either_may_go() {
     assert_eq!(bench.hint(B, "/bin/x", NOW), Submitted::Duplicate);
     let first = bench.pop().expect("the program");
     let mut told = bench.serve(first);
-    let id = bench.lanes.first().expect("more").1;
-    let Bench { programs, lanes, fx, .. } = &mut bench;
-    assert_eq!(programs.drop((id, A), None, lanes, fx), 1);
+    let id = bench.queue.first().expect("more").1;
+    let Bench { programs, queue, fx, .. } = &mut bench;
+    assert_eq!(programs.drop((id, A), None, queue, fx), 1);
     assert_eq!(fx.forget, [(A, key("/bin/x"), u32::MAX)]);
     told.extend(bench.run());
     assert!(told.contains(&"/lib/libc.so".to_owned()));
@@ -250,9 +250,9 @@ fn an_expansion_ends_with_the_last_that_wants_it_and_is_not_fresh_then() {
     bench.hint(A, "/bin/x", NOW);
     let under_way = bench.pop().expect("the program");
     let id = under_way.0;
-    let Bench { programs, lanes, fx, .. } = &mut bench;
-    assert_eq!(programs.drop((id, A), Some(1), lanes, fx), 0, "run 1 still counts");
-    assert_eq!(programs.drop((id, A), Some(2), lanes, fx), 1);
+    let Bench { programs, queue, fx, .. } = &mut bench;
+    assert_eq!(programs.drop((id, A), Some(1), queue, fx), 0, "run 1 still counts");
+    assert_eq!(programs.drop((id, A), Some(2), queue, fx), 1);
     assert_eq!(fx.forget, [(A, key("/bin/x"), 2)]);
     assert_eq!(bench.serve(under_way), ["/bin/x"]);
     assert!(bench.pop().is_none() && bench.fx.done.is_empty());
@@ -266,15 +266,15 @@ fn what_a_target_waits_for_is_urgent_but_not_all_of_a_large_program() {
     let mut bench = Bench::new();
     bench.files.put("/bin/x", Made { padding: 4 << 20, ..Made::needing(&[]) }.bytes());
     bench.hint_with(A, "/bin/x", NOW, (0, runahead_abi::hint_record::DEMAND));
-    assert_eq!(bench.lanes.tier(), Some(Tier::Demand));
+    assert_eq!(bench.queue.tier(), Some(Tier::Demand));
     let mut urgent = 0;
-    while bench.lanes.tier() == Some(Tier::Demand) {
+    while bench.queue.tier() == Some(Tier::Demand) {
         let job = bench.pop().expect("a task");
         bench.serve(job);
         urgent += 1;
     }
     assert!((2..5).contains(&urgent), "{urgent}");
-    assert_eq!(bench.lanes.tier(), Some(Tier::Hint));
+    assert_eq!(bench.queue.tier(), Some(Tier::Hint));
     bench.run();
 }
 
@@ -283,8 +283,8 @@ fn a_shortage_of_our_own_is_no_answer() {
     let mut bench = Bench::new();
     bench.hint(A, "/bin/x", NOW);
     let (id, task, own) = bench.pop().expect("a task");
-    let Bench { programs, lanes, fx, .. } = &mut bench;
-    programs.finish((id, own), task, (Err(Trouble::Ours), NOW), lanes, fx);
+    let Bench { programs, queue, fx, .. } = &mut bench;
+    programs.finish((id, own), task, (Err(StepFailure::Ours), NOW), queue, fx);
     assert_eq!(fx.forget, [(A, key("/bin/x"), u32::MAX)]);
     assert_eq!(bench.hint(A, "/bin/x", NOW), Submitted::Queued, "tried again");
 }

@@ -6,14 +6,14 @@ use runahead_abi::hint_record::{DEMAND, LENGTH_UNKNOWN, STEERS};
 use runahead_predict::PIECE_BYTES;
 
 use super::*;
-use crate::fair_queue::Lanes;
+use crate::fair_queue::ClientQueues;
 
 const UNIT: u64 = CHUNK_BYTES / 4;
 
-fn lanes() -> Lanes {
-    let mut lanes = Lanes::default();
-    lanes.open(0);
-    lanes
+fn queues() -> ClientQueues {
+    let mut queues = ClientQueues::default();
+    queues.open(0);
+    queues
 }
 
 fn tag(run: u32, flags: u32) -> Tag {
@@ -22,7 +22,7 @@ fn tag(run: u32, flags: u32) -> Tag {
 }
 
 /// The module's invariant.
-fn check(ranges: &Ranges, order: &Lanes) {
+fn check(ranges: &Ranges, order: &ClientQueues) {
     let wants = ranges.wants.iter().map(|(&s, w)| (s, w.end, w.group));
     let pieces = ranges.pieces.iter().map(|(&s, p)| (s, p.end, p.group));
     let mut all: Vec<_> = wants.chain(pieces).collect();
@@ -38,7 +38,7 @@ fn check(ranges: &Ranges, order: &Lanes) {
     assert_eq!(order.parts(), ranges.wants.len());
 }
 
-fn add(ranges: &mut Ranges, order: &mut Lanes, range: Range<u64>, tag: &Tag) -> Added {
+fn add(ranges: &mut Ranges, order: &mut ClientQueues, range: Range<u64>, tag: &Tag) -> Added {
     let added = ranges.add(range, tag, &mut order.shelf(0, 0, false));
     check(ranges, order);
     added
@@ -50,7 +50,7 @@ fn wants(ranges: &Ranges) -> Vec<Range<u64>> {
 
 #[test]
 fn ranges_that_touch_or_overlap_become_one() {
-    let (mut ranges, mut order) = (Ranges::default(), lanes());
+    let (mut ranges, mut order) = (Ranges::default(), queues());
     let mut add = |range| add(&mut ranges, &mut order, range, &tag(1, STEERS));
     assert_eq!(add(0..10), Added::New);
     assert_eq!(add(20..30), Added::New);
@@ -68,7 +68,7 @@ fn ranges_that_touch_or_overlap_become_one() {
 
 #[test]
 fn what_is_being_read_is_not_asked_for_again() {
-    let (mut ranges, mut order) = (Ranges::default(), lanes());
+    let (mut ranges, mut order) = (Ranges::default(), queues());
     add(&mut ranges, &mut order, 0..100, &tag(1, 0));
     ranges.cut(0, PIECE_BYTES, &mut order.shelf(0, 0, false));
     assert_eq!(add(&mut ranges, &mut order, 20..80, &tag(2, DEMAND)), Added::Known);
@@ -81,7 +81,7 @@ fn what_is_being_read_is_not_asked_for_again() {
 
 #[test]
 fn a_large_range_is_cut_at_multiples_of_a_piece() {
-    let (mut ranges, mut order) = (Ranges::default(), lanes());
+    let (mut ranges, mut order) = (Ranges::default(), queues());
     add(&mut ranges, &mut order, 1000..3 * PIECE_BYTES + 1, &tag(1, 0));
     let (mut at, mut cuts) = (1000, vec![]);
     while let Some(piece) = ranges.cut(at, PIECE_BYTES, &mut order.shelf(0, 0, false)) {
@@ -101,7 +101,7 @@ fn a_large_range_is_cut_at_multiples_of_a_piece() {
 #[test]
 fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
     for (size, expect) in [(5000, 100..5000), (20_000, 100..200)] {
-        let (mut ranges, mut order) = (Ranges::default(), lanes());
+        let (mut ranges, mut order) = (Ranges::default(), queues());
         add(&mut ranges, &mut order, 100..200, &tag(1, LENGTH_UNKNOWN));
         add(&mut ranges, &mut order, 4000..4500, &tag(1, 0));
         add(&mut ranges, &mut order, 30_000..30_001, &tag(1, STEERS));
@@ -115,7 +115,7 @@ fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
 
 #[test]
 fn bytes_that_are_read_for_another_client_are_not_read_again() {
-    let (mut ranges, mut order) = (Ranges::default(), lanes());
+    let (mut ranges, mut order) = (Ranges::default(), queues());
     add(&mut ranges, &mut order, 0..100, &tag(1, 0));
     add(&mut ranges, &mut order, 200..300, &tag(2, 0));
     ranges.claim(&(50..250), &mut order.shelf(0, 0, false));
@@ -162,7 +162,7 @@ proptest! {
     /// No unit is lost, none is read twice at a time, and every hint is completed or dropped once.
     #[test]
     fn every_unit_that_is_wanted_is_read_or_given_up(ops in prop::collection::vec(op(), 1..120)) {
-        let (mut ranges, mut order) = (Ranges::default(), lanes());
+        let (mut ranges, mut order) = (Ranges::default(), queues());
         let mut open: std::collections::BTreeSet<u64> = Default::default();
         let (mut accepted, mut ended) = (0, 0);
         let ops = ops.into_iter().chain((0..400).map(|n| if n % 2 == 0 { Op::Cut(0) } else { Op::Finish(0) }));

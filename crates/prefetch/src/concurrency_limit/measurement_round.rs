@@ -16,7 +16,7 @@ pub(super) const QUORUM: usize = 4;
 
 /// Operations that end, and the number in flight meanwhile.
 #[derive(Default)]
-pub(super) struct Flow {
+pub(super) struct FlightLatency {
     last: Duration,
     ends: f64,
     in_flight: f64,
@@ -26,7 +26,7 @@ pub(super) struct Flow {
     before: [f64; 3],
 }
 
-impl Flow {
+impl FlightLatency {
     pub(super) fn add(&mut self, end: Duration, latency: Duration, in_flight: usize) {
         self.busy += end.saturating_sub(self.last).min(latency);
         self.last = self.last.max(end);
@@ -52,12 +52,12 @@ impl Flow {
     pub(super) fn begin(&mut self) {
         let [.., second, last] = self.before;
         let before = [second, last, self.of_round()];
-        *self = Flow { last: self.last, before, ..Flow::default() };
+        *self = FlightLatency { last: self.last, before, ..FlightLatency::default() };
     }
 }
 
 #[derive(Default)]
-pub(super) struct Track {
+pub(super) struct KindSamples {
     /// Latency without a queue, once known.
     pub(super) base: Option<Duration>,
     /// Samples of this round: number in flight at the begin, and latency.
@@ -67,7 +67,7 @@ pub(super) struct Track {
     pub(super) apart: Vec<Duration>,
 }
 
-impl Track {
+impl KindSamples {
     /// Lower quartile of the round, if that has enough samples.
     pub(super) fn quartile(&mut self) -> Option<Duration> {
         let at = self.samples.len() / 4;

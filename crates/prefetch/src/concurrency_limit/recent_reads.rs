@@ -15,9 +15,9 @@ const INODES: u64 = 16;
 
 /// The last reads of a device.
 #[derive(Default)]
-pub(super) struct Recent(VecDeque<(u64, Range<u64>)>);
+pub(super) struct RecentReads(VecDeque<(u64, Range<u64>)>);
 
-impl Recent {
+impl RecentReads {
     /// True if `sample` is a read beside one of the last ones, for which heads hardly move. Adds it
     /// to these.
     pub(super) fn add(&mut self, sample: &Sample) -> bool {
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn beside_are_parts_of_a_file_and_files_that_were_made_together() {
-        let mut recent = Recent::default();
+        let mut recent = RecentReads::default();
         let mut beside = |kind, inode, start: u64| {
             let (part, began) = ((inode, start..start + 4096), Duration::ZERO);
             recent.add(&Sample { kind, device: (8, 0), part, began, latency: began })

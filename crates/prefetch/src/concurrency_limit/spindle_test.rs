@@ -50,7 +50,7 @@ const LATE: Duration = Duration::from_micros(100);
 
 /// Known way in which a device serves requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Served {
+pub(super) enum ServiceOrder {
     /// Too little has been read yet.
     Unknown,
     OneAtATime,
@@ -58,8 +58,8 @@ pub(super) enum Served {
 }
 
 /// Test of one device.
-pub(super) struct Serial {
-    served: Served,
+pub(super) struct SpindleTest {
+    served: ServiceOrder,
     /// When the operation that ended last began.
     last_began: Duration,
     /// When operations ended, the last one first.
@@ -72,14 +72,14 @@ pub(super) struct Serial {
     contrary: u32,
 }
 
-impl Serial {
+impl SpindleTest {
     pub(super) const fn new() -> Self {
-        Self::expect(Served::Unknown)
+        Self::expect(ServiceOrder::Unknown)
     }
 
     /// The device is taken to serve requests so, until more is known.
-    pub(super) const fn expect(served: Served) -> Self {
-        Serial {
+    pub(super) const fn expect(served: ServiceOrder) -> Self {
+        SpindleTest {
             served,
             last_began: Duration::ZERO,
             ends: VecDeque::new(),
@@ -89,7 +89,7 @@ impl Serial {
         }
     }
 
-    pub(super) fn served(&self) -> Served {
+    pub(super) fn served(&self) -> ServiceOrder {
         self.served
     }
 
@@ -102,7 +102,7 @@ impl Serial {
 
     /// An operation ended that began as one of `in_flight`. True: this one has told.
     pub(super) fn add(&mut self, sample: &Sample, in_flight: usize) -> bool {
-        if self.served != Served::Unknown || sample.latency < INFORMATIVE {
+        if self.served != ServiceOrder::Unknown || sample.latency < INFORMATIVE {
             return false;
         }
         let (began, end) = (sample.began, sample.began + sample.latency);
@@ -127,18 +127,18 @@ impl Serial {
             self.ends.truncate(ENDS - 1);
             self.ends.push_front(end);
         }
-        self.served != Served::Unknown
+        self.served != ServiceOrder::Unknown
     }
 
-    fn verdict(&self) -> Served {
+    fn verdict(&self) -> ServiceOrder {
         let (steps, (queued, apart)) = (self.steps.len() as u32, self.queued);
         let are_even = || self.base().is_some_and(|step| apart / queued >= step.mul_f64(EVEN));
         if steps >= STEPS.0.max(STEPS.1 * self.contrary) && are_even() {
-            Served::OneAtATime
+            ServiceOrder::OneAtATime
         } else if self.contrary >= CONTRARY && self.contrary > steps {
-            Served::SideBySide
+            ServiceOrder::SideBySide
         } else {
-            Served::Unknown
+            ServiceOrder::Unknown
         }
     }
 }
@@ -154,8 +154,8 @@ mod tests {
     }
 
     /// Waves of as many operations as are in flight, served so many at a time.
-    fn of(kind: Kind, service: Duration, servers: u32, depth: u32, waves: u32) -> Serial {
-        let mut serial = Serial::new();
+    fn of(kind: Kind, service: Duration, servers: u32, depth: u32, waves: u32) -> SpindleTest {
+        let mut serial = SpindleTest::new();
         for wave in 0..waves {
             for n in 0..depth {
                 let began = 2 * wave * depth * service + n * service / 100;
@@ -170,18 +170,22 @@ mod tests {
     fn what_begins_together_tells() {
         for kind in [Kind::Read, Kind::LongRead, Kind::Listing] {
             let served = |servers, depth, waves| of(kind, SERVICE, servers, depth, waves).served();
-            assert_eq!(served(1, 4, 1), Served::Unknown);
-            assert_eq!(served(1, 8, 1), Served::OneAtATime);
-            assert_eq!(served(1, 4, 2), Served::Unknown);
-            assert_eq!(served(1, 4, 3), Served::OneAtATime);
-            assert_eq!(served(1, 2, 100), Served::Unknown, "two may be one after the other anyway");
+            assert_eq!(served(1, 4, 1), ServiceOrder::Unknown);
+            assert_eq!(served(1, 8, 1), ServiceOrder::OneAtATime);
+            assert_eq!(served(1, 4, 2), ServiceOrder::Unknown);
+            assert_eq!(served(1, 4, 3), ServiceOrder::OneAtATime);
+            assert_eq!(
+                served(1, 2, 100),
+                ServiceOrder::Unknown,
+                "two may be one after the other anyway"
+            );
             assert_eq!(
                 served(2, 8, 10),
-                Served::Unknown,
+                ServiceOrder::Unknown,
                 "as many steps as there are that end together"
             );
             for servers in [4, 128] {
-                assert_eq!(served(servers, 8, 2), Served::SideBySide, "{servers} at a time");
+                assert_eq!(served(servers, 8, 2), ServiceOrder::SideBySide, "{servers} at a time");
             }
         }
     }
@@ -195,8 +199,8 @@ mod tests {
     /// Operations that wait for a lock or a processor do not wait for a head.
     #[test]
     fn names_and_short_steps_do_not_tell() {
-        assert_eq!(of(Kind::Lookup, SERVICE, 1, 8, 10).served(), Served::Unknown);
-        assert_eq!(of(Kind::Read, SEEK / 2, 1, 8, 10).served(), Served::Unknown);
+        assert_eq!(of(Kind::Lookup, SERVICE, 1, 8, 10).served(), ServiceOrder::Unknown);
+        assert_eq!(of(Kind::Read, SEEK / 2, 1, 8, 10).served(), ServiceOrder::Unknown);
     }
 
     /// Steady state: each request begins as another ends, evenly apart, however many are served at
@@ -204,53 +208,53 @@ mod tests {
     #[test]
     fn what_begins_one_after_the_other_says_nothing() {
         for depth in [2, 4, 8] {
-            let mut serial = Serial::new();
+            let mut serial = SpindleTest::new();
             for n in 0..100 {
                 serial.add(&operation(Kind::Read, n * SERVICE, depth * SERVICE), depth as usize);
             }
-            assert_eq!(serial.served(), Served::Unknown, "{depth} in flight");
+            assert_eq!(serial.served(), ServiceOrder::Unknown, "{depth} in flight");
         }
     }
 
     /// Listings that take one request to three, side by side.
     #[test]
     fn operations_of_several_requests_are_no_staircase() {
-        let mut serial = Serial::new();
+        let mut serial = SpindleTest::new();
         let mut ends: Vec<_> = (0..8).map(|n| (SERVICE * (1 + n % 3), n as usize + 1)).collect();
         ends.sort();
         ends.iter().for_each(|&(latency, in_flight)| {
             serial.add(&operation(Kind::Listing, SERVICE, latency), in_flight);
         });
-        assert_eq!(serial.served(), Served::SideBySide);
+        assert_eq!(serial.served(), ServiceOrder::SideBySide);
     }
 
     /// Requests as `tar` began on a disk that serves 128 at a time: they overlap by nothing.
     #[test]
     fn what_begins_as_another_ends_is_no_queue() {
-        let mut serial = Serial::new();
+        let mut serial = SpindleTest::new();
         for n in 0..30 {
             let began = n * (SERVICE - LATE / 2);
             serial.add(&operation(Kind::Read, began, SERVICE), DEEP);
         }
-        assert_eq!(serial.served(), Served::Unknown);
+        assert_eq!(serial.served(), ServiceOrder::Unknown);
     }
 
     /// Lookups of one request more each, as a queue would have it.
     #[test]
     fn names_of_several_requests_are_no_queue() {
-        let mut serial = Serial::new();
+        let mut serial = SpindleTest::new();
         for n in 1..=2 * STEPS.0 {
             serial.add(&operation(Kind::Lookup, SERVICE, SERVICE * (n + 1)), 8);
         }
-        assert_ne!(serial.served(), Served::OneAtATime);
+        assert_ne!(serial.served(), ServiceOrder::OneAtATime);
     }
 
     #[test]
     fn what_needs_no_seek_says_nothing() {
-        let mut serial = Serial::new();
+        let mut serial = SpindleTest::new();
         for n in 0..100 {
             serial.add(&operation(Kind::Read, n * INFORMATIVE, INFORMATIVE / 2), 8);
         }
-        assert_eq!(serial.served(), Served::Unknown);
+        assert_eq!(serial.served(), ServiceOrder::Unknown);
     }
 }

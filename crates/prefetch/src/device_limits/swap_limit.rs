@@ -22,7 +22,7 @@ const WEIGHT: u32 = 16;
 
 /// Limit of reads of swapped memory.
 #[derive(Debug)]
-pub(super) struct Reclaim {
+pub(super) struct SwapLimit {
     limit: usize,
     mean: Duration,
     /// Lower quartile of the latency of reads.
@@ -30,10 +30,10 @@ pub(super) struct Reclaim {
     pages: usize,
 }
 
-impl Reclaim {
+impl SwapLimit {
     pub(super) const fn new() -> Self {
         let (mean, quartile) = (Duration::ZERO, Duration::ZERO);
-        Reclaim { limit: FIRST, mean, quartile, pages: 0 }
+        SwapLimit { limit: FIRST, mean, quartile, pages: 0 }
     }
 
     /// Pages to be fetched at a time.
@@ -68,14 +68,14 @@ impl Reclaim {
 mod tests {
     use super::*;
 
-    fn after(reclaim: &mut Reclaim, pages: usize, ms: impl Fn(usize) -> u64) -> usize {
+    fn after(reclaim: &mut SwapLimit, pages: usize, ms: impl Fn(usize) -> u64) -> usize {
         (0..pages).for_each(|n| reclaim.sample(Duration::from_millis(ms(n))));
         reclaim.limit()
     }
 
     #[test]
     fn lines_for_writes_show_in_the_mean() {
-        let mut reclaim = Reclaim::new();
+        let mut reclaim = SwapLimit::new();
         assert_eq!(after(&mut reclaim, 1_000, |n| 4 + n as u64 % 3), LIMIT);
         // Most take as long as ever, a few very long.
         let throttled = |n| if n % 5 == 0 { 200 } else { 5 };
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_slower_device_is_no_line() {
-        let mut reclaim = Reclaim::new();
+        let mut reclaim = SwapLimit::new();
         let _ = after(&mut reclaim, 500, |_| 1);
         assert_eq!(after(&mut reclaim, 2_000, |_| 20), LIMIT);
     }

@@ -11,7 +11,7 @@ use crate::device_number::Home;
 /// Bounds on how far ahead of its target a client's hints may be acted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reach {
-    /// Accesses that the target has made; in [`super::Lanes`], with the horizon added.
+    /// Accesses that the target has made; in [`super::ClientQueues`], with the horizon added.
     pub position: u64,
     /// Computing time of the target from one access to the next.
     pub compute: Duration,
@@ -28,19 +28,19 @@ impl Default for Reach {
 
 /// Items of one client that wait on one device.
 #[derive(Default)]
-pub(super) struct Track {
+pub(super) struct Flow {
     pub set: BTreeSet<(Rank, EntryId, Item)>,
     /// Cost served to the client there.
     pub served: u64,
-    /// Place of the track in the turns of its device.
+    /// Place of the flow in the turns of its device.
     pub place: Option<(Tier, u64)>,
     /// Rest of the present sweep; see [`crate::request_queue`].
     pub plan: VecDeque<(EntryId, Item)>,
 }
 
 #[derive(Default)]
-pub(super) struct Lane {
-    pub tracks: BTreeMap<Home, Track>,
+pub(super) struct ClientQueue {
+    pub flows: BTreeMap<Home, Flow>,
     pub parked: usize,
     /// Number of items in the sets that no hint named.
     pub extra: usize,
@@ -52,14 +52,14 @@ pub(super) struct Lane {
     pub reach: Option<Reach>,
 }
 
-impl Lane {
+impl ClientQueue {
     /// Parts of hints that wait.
     pub fn parts(&self) -> usize {
-        let waiting: usize = self.tracks.values().map(|track| track.set.len()).sum();
+        let waiting: usize = self.flows.values().map(|flow| flow.set.len()).sum();
         waiting - self.extra + self.parked
     }
 
     pub fn is_empty(&self) -> bool {
-        self.tracks.values().all(|t| t.place.is_none() && t.set.is_empty()) && self.parked == 0
+        self.flows.values().all(|t| t.place.is_none() && t.set.is_empty()) && self.parked == 0
     }
 }

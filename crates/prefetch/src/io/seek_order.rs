@@ -9,23 +9,23 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// The last place in a line.
 #[derive(Default)]
-pub(crate) struct Line(Option<Receiver<()>>);
+pub(crate) struct SeekLine(Option<Receiver<()>>);
 
 /// A place in a line. Dropping it lets the next one go on.
-pub(crate) struct Turn {
+pub(crate) struct SeekTurn {
     /// Closed when the one before has been dropped.
     before: Option<Receiver<()>>,
     _after: Sender<()>,
 }
 
-impl Line {
-    pub(crate) fn take(&mut self) -> Turn {
+impl SeekLine {
+    pub(crate) fn take(&mut self) -> SeekTurn {
         let (after, next) = channel();
-        Turn { before: self.0.replace(next), _after: after }
+        SeekTurn { before: self.0.replace(next), _after: after }
     }
 }
 
-impl Turn {
+impl SeekTurn {
     /// Returns when the place before this one has been dropped, used or not.
     pub(crate) fn wait(&self) {
         // No message is ever sent.
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn threads_go_in_the_order_of_their_turns() {
-        let mut line = Line::default();
+        let mut line = SeekLine::default();
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let mut turns: Vec<_> = (0..32).map(|n| (n, line.take())).collect();
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn an_unused_place_in_line_delays_no_other() {
-        let mut line = Line::default();
+        let mut line = SeekLine::default();
         drop((line.take(), line.take()));
         line.take().wait();
     }

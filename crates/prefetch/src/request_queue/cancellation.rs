@@ -6,7 +6,7 @@ use runahead_predict::{Effects, Item};
 
 use super::client_requests::{SLOTS, Share, Slot, index, slot_key};
 use crate::byte_ranges::{Group, chunks};
-use crate::fair_queue::Lanes;
+use crate::fair_queue::ClientQueues;
 
 impl Share {
     /// Does the part of [`super::Queue::drop_stale`] in this share.
@@ -14,11 +14,11 @@ impl Share {
         &mut self,
         before: Option<u32>,
         parked: bool,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
         let mut dropped = 0;
-        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        let mut shelf = queues.shelf(self.client, self.entry, parked);
         for (item, _) in SLOTS {
             let stale = |slot: &mut Slot| !slot.started && slot.tag.is_stale(before);
             let Some(slot) = self.slots[index(item)].take_if(stale) else { continue };
@@ -37,10 +37,10 @@ impl Share {
         &mut self,
         run: u32,
         parked: bool,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
-        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        let mut shelf = queues.shelf(self.client, self.entry, parked);
         let given_up = self.data.drop_where(|tag| tag.is_taken_back(run), &mut shelf);
         self.forget_wants(given_up, Some(run.saturating_add(1)), fx)
     }
@@ -72,11 +72,11 @@ impl Share {
     pub(crate) fn abandon<F>(
         &mut self,
         parked: bool,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
         let mut dropped = 0;
-        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        let mut shelf = queues.shelf(self.client, self.entry, parked);
         for (item, _) in SLOTS {
             let Some(slot) = self.slots[index(item)].take() else { continue };
             if !slot.started {

@@ -8,7 +8,7 @@ impl<F> Queue<F> {
     /// A new client.
     pub(crate) fn open_client(&mut self) -> ClientId {
         let client = self.new_id();
-        self.lanes.open(client);
+        self.queues.open(client);
         client
     }
 
@@ -20,35 +20,35 @@ impl<F> Queue<F> {
     /// A client is gone: gives up all that it hinted, under way or not. How many hints that was.
     pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
         let mut dropped = 0;
-        for id in self.lanes.members(client) {
+        for id in self.queues.members(client) {
             if let Some(entry) = self.entries.get_mut(&id) {
-                dropped += entry.abandon(client, &mut self.lanes, fx);
+                dropped += entry.abandon(client, &mut self.queues, fx);
                 self.retire_if_idle(id, fx);
-            } else if let Some(batch) = self.batches.remove(id, &mut self.lanes) {
+            } else if let Some(batch) = self.batches.remove(id, &mut self.queues) {
                 batch.forget(fx);
             } else {
-                self.guesses.drop(id, &mut self.lanes, fx);
-                dropped += self.programs.drop((id, client), None, &mut self.lanes, fx);
+                self.guesses.drop(id, &mut self.queues, fx);
+                dropped += self.programs.drop((id, client), None, &mut self.queues, fx);
             }
         }
         self.guesses.close(client);
         self.passed.retain(|(of, _), _| *of != client);
-        self.lanes.close(client);
+        self.queues.close(client);
         dropped
     }
 
     /// Returns the clients that are not gone.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
-        self.lanes.clients()
+        self.queues.clients()
     }
 
     /// Gives up all that was disclosed to `client` and is taken back in `run`, and no worker has
     /// started on. Returns how many hints that ends. (Nothing is disclosed but data.)
     pub(crate) fn cancel(&mut self, client: ClientId, run: u32, fx: &mut Effects<F>) -> usize {
         let mut dropped = 0;
-        for id in self.lanes.members(client) {
+        for id in self.queues.members(client) {
             if let Some(entry) = self.entries.get_mut(&id) {
-                dropped += entry.cancel(client, run, &mut self.lanes, fx);
+                dropped += entry.cancel(client, run, &mut self.queues, fx);
                 self.retire_if_idle(id, fx);
             }
         }
@@ -65,19 +65,19 @@ impl<F> Queue<F> {
         fx: &mut Effects<F>,
     ) -> usize {
         let mut dropped = 0;
-        for id in self.lanes.members(client) {
+        for id in self.queues.members(client) {
             if let Some(entry) = self.entries.get_mut(&id) {
-                dropped += entry.drop_stale(client, before, &mut self.lanes, fx);
+                dropped += entry.drop_stale(client, before, &mut self.queues, fx);
                 self.retire_if_idle(id, fx);
             } else if self.batches.is_stale(id, before)
-                && let Some(batch) = self.batches.remove(id, &mut self.lanes)
+                && let Some(batch) = self.batches.remove(id, &mut self.queues)
             {
                 batch.forget(fx);
             } else {
                 if before.is_none() {
-                    self.guesses.drop(id, &mut self.lanes, fx);
+                    self.guesses.drop(id, &mut self.queues, fx);
                 }
-                dropped += self.programs.drop((id, client), before, &mut self.lanes, fx);
+                dropped += self.programs.drop((id, client), before, &mut self.queues, fx);
             }
         }
         dropped

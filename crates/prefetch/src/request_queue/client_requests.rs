@@ -7,13 +7,13 @@ use hashbrown::HashSet;
 use runahead_abi::HintKind;
 use runahead_estimators::Identity;
 use runahead_predict::{
-    ClientId, EXTEND_MAX_BYTES, Effects, EntryId, ExpansionRequest, Item, PIECE_BYTES, Rank, Tag,
-    Trouble,
+    ClientId, EXTEND_MAX_BYTES, Effects, EntryId, ExpansionRequest, Item, PIECE_BYTES, Rank,
+    StepFailure, Tag,
 };
 
 use super::worker_job::Class;
 use crate::byte_ranges::{Added, Group, Ranges, chunks};
-use crate::fair_queue::{Lanes, QueueHandle};
+use crate::fair_queue::{ClientQueues, QueueHandle};
 
 /// Identities that one path may go by: a program can reach it from the root and from its working
 /// directory, seldom in a third way. Bounded, because every key done is done once for each.
@@ -78,8 +78,8 @@ impl Share {
         }
     }
 
-    fn shelf<'a>(&self, lanes: &'a mut Lanes, parked: bool) -> QueueHandle<'a> {
-        lanes.shelf(self.client, self.entry, parked)
+    fn shelf<'a>(&self, queues: &'a mut ClientQueues, parked: bool) -> QueueHandle<'a> {
+        queues.shelf(self.client, self.entry, parked)
     }
 
     pub(crate) fn has_key(&self, key: Identity) -> bool {
@@ -120,9 +120,9 @@ impl Share {
     }
 
     /// Moves all items to where they belong once their entry is parked, or no longer is.
-    pub(crate) fn park(&self, park: bool, lanes: &mut Lanes) {
+    pub(crate) fn park(&self, park: bool, queues: &mut ClientQueues) {
         for (rank, item) in self.items() {
-            let mut shelf = self.shelf(lanes, !park);
+            let mut shelf = self.shelf(queues, !park);
             if park { shelf.park(rank, item) } else { shelf.unpark(rank, item) }
         }
     }
@@ -145,13 +145,13 @@ impl Share {
     /// Tells what became of `key`: an answer, or nothing.
     pub(crate) fn settle<F>(
         &self,
-        trouble: Option<Trouble>,
+        trouble: Option<StepFailure>,
         fx: &mut Effects<F>,
         of: impl Fn(Identity) -> Identity,
     ) {
         match trouble {
-            Some(Trouble::Ours) => self.forget(None, fx, of),
-            Some(Trouble::Answer) | None => self.done(fx, of),
+            Some(StepFailure::Ours) => self.forget(None, fx, of),
+            Some(StepFailure::Answer) | None => self.done(fx, of),
         }
     }
 
@@ -159,7 +159,7 @@ impl Share {
     /// settled with what is left of them.
     fn settle_data<F>(
         &mut self,
-        trouble: Option<Trouble>,
+        trouble: Option<StepFailure>,
         range: &Range<u64>,
         fx: &mut Effects<F>,
     ) {
@@ -246,12 +246,12 @@ impl Share {
     }
 
     /// A worker is on `item`, which is not data: it is so for this client, too, if it wants that.
-    pub(crate) fn start(&mut self, item: Item, lanes: &mut Lanes, parked: bool) {
+    pub(crate) fn start(&mut self, item: Item, queues: &mut ClientQueues, parked: bool) {
         if let Some(slot) = &mut self.slots[index(item)]
             && !slot.started
         {
             slot.started = true;
-            lanes.shelf(self.client, self.entry, parked).remove(slot.rank, item);
+            queues.shelf(self.client, self.entry, parked).remove(slot.rank, item);
         }
     }
 
@@ -282,15 +282,15 @@ impl Share {
     pub(crate) fn cut(
         &mut self,
         (start, most): (u64, Option<u64>),
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
     ) -> Option<Range<u64>> {
-        let mut shelf = lanes.shelf(self.client, self.entry, false);
+        let mut shelf = queues.shelf(self.client, self.entry, false);
         self.data.cut(start, most.unwrap_or(PIECE_BYTES), &mut shelf)
     }
 
     /// A worker reads `range`: it does so for this client, too.
-    pub(crate) fn claim(&mut self, range: &Range<u64>, lanes: &mut Lanes) {
-        let mut shelf = lanes.shelf(self.client, self.entry, false);
+    pub(crate) fn claim(&mut self, range: &Range<u64>, queues: &mut ClientQueues) {
+        let mut shelf = queues.shelf(self.client, self.entry, false);
         self.data.claim(range, &mut shelf);
     }
 
@@ -301,7 +301,7 @@ impl Share {
     }
 
     /// Completes slot `item`, if no worker has begun it: there is nothing to be read.
-    pub(crate) fn end<F>(&mut self, item: Item, trouble: Option<Trouble>, fx: &mut Effects<F>) {
+    pub(crate) fn end<F>(&mut self, item: Item, trouble: Option<StepFailure>, fx: &mut Effects<F>) {
         if let Some(slot) = self.slots[index(item)].take_if(|slot| slot.started) {
             // The path's own key is settled by the lookup, whether a hint asked for one or not.
             if item != Item::Lookup {
@@ -315,58 +315,63 @@ impl Share {
     fn end_waiting<F>(
         &mut self,
         item: Item,
-        trouble: Trouble,
-        lanes: &mut Lanes,
+        trouble: StepFailure,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) {
         if self.slots[index(item)].as_ref().is_some_and(|slot| !slot.started) {
-            self.start(item, lanes, true);
+            self.start(item, queues, true);
             self.end(item, Some(trouble), fx);
         }
     }
 
     /// The lookup brought `class`: what that answers is answered. The entry is still parked.
-    pub(crate) fn open<F>(&mut self, class: Class, lanes: &mut Lanes, fx: &mut Effects<F>) {
+    pub(crate) fn open<F>(&mut self, class: Class, queues: &mut ClientQueues, fx: &mut Effects<F>) {
         self.done(fx, |key| key);
         self.end(Item::Lookup, None, fx);
         if class != Class::Directory {
-            self.end_waiting(Item::Listing, Trouble::Answer, lanes, fx);
+            self.end_waiting(Item::Listing, StepFailure::Answer, queues, fx);
         }
         let (size, refused) = match class {
             Class::File { size } => (size, false),
             _ => (0, true),
         };
-        self.fit(size, refused, None, lanes, fx);
+        self.fit(size, refused, None, queues, fx);
     }
 
     fn fit<F>(
         &mut self,
         size: u64,
         refused: bool,
-        trouble: Option<Trouble>,
-        lanes: &mut Lanes,
+        trouble: Option<StepFailure>,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) {
-        let mut shelf = lanes.shelf(self.client, self.entry, true);
+        let mut shelf = queues.shelf(self.client, self.entry, true);
         let (cut, groups) = self.data.fit(size, EXTEND_MAX_BYTES, &mut shelf);
         cut.iter().for_each(|range| self.settle_data(trouble, range, fx));
         complete_groups(fx, self.client, groups, refused);
     }
 
     /// The lookup failed, and with it all that waits. The entry is still parked.
-    pub(crate) fn fail<F>(&mut self, trouble: Trouble, lanes: &mut Lanes, fx: &mut Effects<F>) {
+    pub(crate) fn fail<F>(
+        &mut self,
+        trouble: StepFailure,
+        queues: &mut ClientQueues,
+        fx: &mut Effects<F>,
+    ) {
         self.settle(Some(trouble), fx, |key| key);
         self.end(Item::Lookup, Some(trouble), fx);
-        self.end_waiting(Item::Listing, trouble, lanes, fx);
-        self.end_waiting(Item::Link, trouble, lanes, fx);
-        self.fit(0, true, Some(trouble), lanes, fx);
+        self.end_waiting(Item::Listing, trouble, queues, fx);
+        self.end_waiting(Item::Link, trouble, queues, fx);
+        self.fit(0, true, Some(trouble), queues, fx);
     }
 
     /// A worker read the first `bytes` of `range`, or nothing.
     pub(crate) fn read<F>(
         &mut self,
         range: &Range<u64>,
-        result: Result<u64, Trouble>,
+        result: Result<u64, StepFailure>,
         fx: &mut Effects<F>,
     ) {
         let trouble = result.err();

@@ -18,7 +18,7 @@ impl<F> Queue<F> {
     /// True if there is no room for another hint. A demand is refused only if there is far too much
     /// of it.
     fn is_full(&self, client: ClientId, tag: &Tag) -> bool {
-        let (own, all) = (self.lanes.parts_of(client), self.lanes.parts());
+        let (own, all) = (self.queues.parts_of(client), self.queues.parts());
         match tag.is_demand() {
             true => own >= self.max_items || all >= 2 * self.max_items,
             false => !has_room(own + 1, all + 1, self.max_items),
@@ -33,7 +33,7 @@ impl<F> Queue<F> {
         now: Duration,
         fx: &mut Effects<F>,
     ) -> Submitted {
-        if !self.lanes.is_open(client) {
+        if !self.queues.is_open(client) {
             return self.refuse(client, record, fx);
         }
         let tag = Tag::of(&record.header);
@@ -43,7 +43,7 @@ impl<F> Queue<F> {
                 return self.refuse(client, record, fx);
             }
             let (id, hint) = (self.new_id(), (client, key, tag));
-            return self.programs.submit(id, hint, (record.path, now), &mut self.lanes, fx);
+            return self.programs.submit(id, hint, (record.path, now), &mut self.queues, fx);
         }
         let known = self.paths.get(record.path).copied();
         let share = known.and_then(|id| self.entries[&id].share(client));
@@ -51,7 +51,7 @@ impl<F> Queue<F> {
         if !room || self.is_full(client, &tag) {
             return self.refuse(client, record, fx);
         }
-        self.guesses.saw(client, record, &mut self.lanes);
+        self.guesses.saw(client, record, &mut self.queues);
         let id = known.unwrap_or_else(|| self.create(record.path));
         if tag.is_demand() {
             self.let_go(id);
@@ -59,15 +59,15 @@ impl<F> Queue<F> {
         let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
         if tag.is_demand() && matches!(entry.stage, Stage::Waiting) {
             // It must not wait for room on a device that its directory is not on.
-            let better = self.lanes.whereabouts.find(&entry.path);
+            let better = self.queues.whereabouts.find(&entry.path);
             if better.is_some() {
-                entry.move_to(better, &mut self.lanes);
+                entry.move_to(better, &mut self.queues);
             }
         }
         let header = &record.header;
         let follows = record.kind != HintKind::Link && header.flags & NO_FOLLOW == 0;
-        let lanes = &mut self.lanes;
-        entry.join(client, key, follows, lanes, fx);
+        let queues = &mut self.queues;
+        entry.join(client, key, follows, queues, fx);
         let item = match record.kind {
             HintKind::Lookup => Item::Lookup,
             HintKind::Listing => Item::Listing,
@@ -79,9 +79,9 @@ impl<F> Queue<F> {
             Item::Data(start) => {
                 let length = header.length.clamp(1, HINT_MAX_BYTES);
                 let range = start..start.saturating_add(length);
-                entry.want_data(client, range, tag, lanes, fx)
+                entry.want_data(client, range, tag, queues, fx)
             }
-            _ => entry.want(client, item, tag, lanes, fx),
+            _ => entry.want(client, item, tag, queues, fx),
         };
         self.retire_if_idle(id, fx);
         match done {
@@ -96,7 +96,7 @@ impl<F> Queue<F> {
         let id = self.new_id();
         let path: Arc<[u8]> = path.into();
         self.paths.insert(path.clone(), id);
-        let home = self.lanes.whereabouts.find(&path);
+        let home = self.queues.whereabouts.find(&path);
         self.entries.insert(id, Entry::new(id, path, home));
         id
     }

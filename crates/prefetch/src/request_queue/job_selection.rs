@@ -20,7 +20,7 @@ use runahead_predict::{ClientId, EntryId, Item, Tier};
 
 use super::path_entry::Stage;
 use super::queue_state::Queue;
-use super::worker_job::{Job, Step, Taken};
+use super::worker_job::{Job, Step, TakenPart};
 use crate::device_number::Home;
 use crate::horizon::WINDOW;
 
@@ -29,7 +29,7 @@ impl<F> Queue<F> {
     /// [`Queue::looked`] or [`Queue::finish`] when it is over.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Job<F>> {
-        while let Some(home) = self.lanes.first_home() {
+        while let Some(home) = self.queues.first_home() {
             if let Some(job) = self.pop_at(home, Tier::Guess) {
                 return Some(job);
             }
@@ -41,20 +41,20 @@ impl<F> Queue<F> {
     /// longer: it may have turned out to be elsewhere, or to have to wait for others.
     pub(crate) fn pop_at(&mut self, home: Home, tier: Tier) -> Option<Job<F>> {
         loop {
-            let head = self.lanes.tier_at(home).filter(|head| *head <= tier)?;
-            let (client, id, item) = self.lanes.first_at(home)?;
+            let head = self.queues.tier_at(home).filter(|head| *head <= tier)?;
+            let (client, id, item) = self.queues.first_at(home)?;
             if item == Item::Names {
-                let batch = self.batches.start(id, &mut self.lanes)?;
-                self.lanes.charge(client, home, 1);
+                let batch = self.batches.start(id, &mut self.queues)?;
+                self.queues.charge(client, home, 1);
                 return Some(Job { entry: id, step: Step::Names { batch } });
             }
             if item == Item::Program {
-                let (task, own) = self.programs.pop(id, &mut self.lanes)?;
+                let (task, own) = self.programs.pop(id, &mut self.queues)?;
                 self.charge(client, home, task.bytes());
                 return Some(Job { entry: id, step: Step::Program { task, own } });
             }
             if item == Item::Guess {
-                let (sent, errand) = self.guesses.pop(id, &mut self.lanes)?;
+                let (sent, errand) = self.guesses.pop(id, &mut self.queues)?;
                 self.charge(client, home, 0);
                 return Some(Job { entry: id, step: Step::Guess { sent, errand } });
             }
@@ -65,9 +65,9 @@ impl<F> Queue<F> {
             };
             let entry = self.entries.get_mut(&id)?;
             if matches!(entry.stage, Stage::Waiting) {
-                let better = self.lanes.whereabouts.find(&entry.path);
+                let better = self.queues.whereabouts.find(&entry.path);
                 if better.is_some() && better != home {
-                    entry.move_to(better, &mut self.lanes);
+                    entry.move_to(better, &mut self.queues);
                     continue;
                 }
                 if !urgent {
@@ -75,7 +75,7 @@ impl<F> Queue<F> {
                     entry.takes_turn = self.siblings.begin(id, &entry.path);
                     if !entry.takes_turn {
                         entry.held = true;
-                        entry.park(true, &mut self.lanes);
+                        entry.park(true, &mut self.queues);
                         continue;
                     }
                 }
@@ -96,7 +96,7 @@ impl<F> Queue<F> {
         }
         let passed = self.passed.get(&(client, home)).copied().unwrap_or(0);
         if passed < WINDOW {
-            let mut window = self.lanes.of(client, home).take(WINDOW);
+            let mut window = self.queues.of(client, home).take(WINDOW);
             if let Some(lookup) = window.find(|&(id, _)| self.waits_for_lookup(id)) {
                 if lookup != first {
                     self.passed.insert((client, home), passed + 1);
@@ -119,7 +119,7 @@ impl<F> Queue<F> {
     /// The next of the present sweep that still waits.
     fn planned(&mut self, client: ClientId, home: Home) -> Option<(EntryId, Item)> {
         loop {
-            let (id, item) = self.lanes.plan(client, home)?.pop_front()?;
+            let (id, item) = self.queues.plan(client, home)?.pop_front()?;
             let waits = self.entries.get(&id).is_some_and(|entry| {
                 entry.home == home
                     && matches!(entry.stage, Stage::Open(_))
@@ -143,9 +143,9 @@ impl<F> Queue<F> {
             Some((at < head, at, id, item))
         };
         let mut sweep: Vec<_> =
-            self.lanes.of(client, home).take(WINDOW).filter_map(place).collect();
+            self.queues.of(client, home).take(WINDOW).filter_map(place).collect();
         sweep.sort_unstable();
-        if let Some(plan) = self.lanes.plan(client, home) {
+        if let Some(plan) = self.queues.plan(client, home) {
             plan.extend(sweep.into_iter().map(|(.., id, item)| (id, item)));
         }
     }
@@ -159,29 +159,29 @@ impl<F> Queue<F> {
             Stage::Open(found) => {
                 let (file, at) = (found.file.clone(), found.place.at);
                 let most = self.pieces.get(&home).copied();
-                let step = entry.start(client, item, (file, most), &mut self.lanes);
+                let step = entry.start(client, item, (file, most), &mut self.queues);
                 if let Step::Read { range, .. } = &step {
                     self.swept.insert(home, (at, range.end));
                 }
                 step
             }
             Stage::Waiting | Stage::Looking => {
-                entry.park(true, &mut self.lanes);
-                entry.start_lookup(&mut self.lanes)
+                entry.park(true, &mut self.queues);
+                entry.start_lookup(&mut self.queues)
             }
         };
         let bytes = match &step {
             Step::Read { range, .. } => range.end - range.start,
             _ => 0,
         };
-        self.taken = tag.map(|tag| Taken { client, tag, bytes });
+        self.taken = tag.map(|tag| TakenPart { client, tag, bytes });
         self.charge(client, home, bytes);
         Some(Job { entry: id, step })
     }
 
     /// `client` was served: one request, and one more for each chunk.
     fn charge(&mut self, client: ClientId, home: Home, bytes: u64) {
-        self.lanes.charge(client, home, 1 + bytes.div_ceil(CHUNK_BYTES));
+        self.queues.charge(client, home, 1 + bytes.div_ceil(CHUNK_BYTES));
     }
 
     /// Sets if `home` serves few requests side by side.
@@ -208,7 +208,7 @@ impl<F> Queue<F> {
     }
 
     /// Returns the hinted part that was just taken.
-    pub(crate) fn taken(&mut self) -> Option<Taken> {
+    pub(crate) fn taken(&mut self) -> Option<TakenPart> {
         self.taken.take()
     }
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use runahead_estimators::Identity;
 use runahead_predict::{
-    ClientId, Effects, EntryId, ExpansionRequest, Item, Rank, Tag, TaskQueue, Trouble,
+    ClientId, Effects, EntryId, ExpansionRequest, Item, Rank, StepFailure, Tag, TaskQueue,
 };
 
 use super::client_requests::Share;
 use super::worker_job::{Class, Found, Step};
 use crate::byte_ranges::Added;
 use crate::device_number::Home;
-use crate::fair_queue::Lanes;
+use crate::fair_queue::ClientQueues;
 
 /// State of the lookup of a path.
 pub(crate) enum Stage<F> {
@@ -85,12 +85,12 @@ impl<F> Entry<F> {
         client: ClientId,
         key: Identity,
         follows: bool,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) {
         if self.share(client).is_none() {
             self.shares.push(Share::new(client, self.id));
-            lanes.join(client, self.id, self.home);
+            queues.join(client, self.id, self.home);
         }
         if follows && let Stage::Open(Found { class: Class::Link, file, .. }) = &self.stage {
             // It was looked at as a link, and has to be looked up again.
@@ -143,24 +143,24 @@ impl<F> Entry<F> {
     }
 
     /// The path is on another device than was thought.
-    pub(crate) fn move_to(&mut self, home: Home, lanes: &mut Lanes) {
+    pub(crate) fn move_to(&mut self, home: Home, queues: &mut ClientQueues) {
         if home == self.home {
             return;
         }
         let ready = !self.is_parked();
         if ready {
-            self.park(true, lanes);
+            self.park(true, queues);
         }
         self.home = home;
-        self.shares.iter().for_each(|share| lanes.join(share.client, self.id, home));
+        self.shares.iter().for_each(|share| queues.join(share.client, self.id, home));
         if ready {
-            self.park(false, lanes);
+            self.park(false, queues);
         }
     }
 
     /// Keeps others from taking its items, or no longer.
-    pub(crate) fn park(&self, park: bool, lanes: &mut Lanes) {
-        self.shares.iter().for_each(|share| share.park(park, lanes));
+    pub(crate) fn park(&self, park: bool, queues: &mut ClientQueues) {
+        self.shares.iter().for_each(|share| share.park(park, queues));
     }
 
     /// Wants something other than data. `None` when that was answered at once.
@@ -169,7 +169,7 @@ impl<F> Entry<F> {
         client: ClientId,
         item: Item,
         tag: Tag,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
         // What is under way is the answer to what is wanted now.
@@ -180,7 +180,7 @@ impl<F> Entry<F> {
             _ => false,
         };
         let known = (self.class(), started);
-        let mut shelf = lanes.shelf(client, self.id, self.is_parked());
+        let mut shelf = queues.shelf(client, self.id, self.is_parked());
         self.share_mut(client)?.want(item, tag, known, &mut shelf, fx)
     }
 
@@ -190,23 +190,23 @@ impl<F> Entry<F> {
         client: ClientId,
         range: Range<u64>,
         tag: Tag,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
         let class = self.class();
-        let mut shelf = lanes.shelf(client, self.id, self.is_parked());
+        let mut shelf = queues.shelf(client, self.id, self.is_parked());
         let share = self.shares.iter_mut().find(|share| share.client == client)?;
         let added = share.want_data(range, tag, class, &mut shelf, fx);
         // Something is being read only while the entry is open, and then it is not parked.
-        self.reading.iter().for_each(|range| share.claim(range, lanes));
+        self.reading.iter().for_each(|range| share.claim(range, queues));
         added
     }
 
     /// The lookup starts: it is the answer to what waits for one. The entry is parked.
-    pub(crate) fn start_lookup(&mut self, lanes: &mut Lanes) -> Step<F> {
+    pub(crate) fn start_lookup(&mut self, queues: &mut ClientQueues) -> Step<F> {
         self.stage = Stage::Looking;
         self.running += 1;
-        self.shares.iter_mut().for_each(|share| share.start(Item::Lookup, lanes, true));
+        self.shares.iter_mut().for_each(|share| share.start(Item::Lookup, queues, true));
         Step::Look { path: self.path.clone(), follow: self.follows() }
     }
 
@@ -217,17 +217,17 @@ impl<F> Entry<F> {
         client: ClientId,
         item: Item,
         (file, most): (Arc<F>, Option<u64>),
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
     ) -> Step<F> {
         self.running += 1;
         if let Item::Data(start) = item {
             let share = self.share_mut(client);
-            let range = share.and_then(|s| s.cut((start, most), lanes)).unwrap_or(start..start);
-            self.shares.iter_mut().for_each(|share| share.claim(&range, lanes));
+            let range = share.and_then(|s| s.cut((start, most), queues)).unwrap_or(start..start);
+            self.shares.iter_mut().for_each(|share| share.claim(&range, queues));
             self.reading.push(range.clone());
             return Step::Read { file, range };
         }
-        self.shares.iter_mut().for_each(|share| share.start(item, lanes, false));
+        self.shares.iter_mut().for_each(|share| share.start(item, queues, false));
         if item == Item::Link {
             self.linking = true;
             return Step::Link { path: self.path.clone() };
@@ -243,16 +243,21 @@ impl<F> Entry<F> {
     }
 
     /// The lookup brought `found`: answers what that answers, and opens the way for the rest.
-    pub(crate) fn open(&mut self, found: Found<F>, lanes: &mut Lanes, fx: &mut Effects<F>) {
+    pub(crate) fn open(&mut self, found: Found<F>, queues: &mut ClientQueues, fx: &mut Effects<F>) {
         let class = found.class;
-        self.shares.iter_mut().for_each(|share| share.open(class, lanes, fx));
+        self.shares.iter_mut().for_each(|share| share.open(class, queues, fx));
         self.stage = Stage::Open(found);
         self.seen = true;
     }
 
     /// The lookup failed, and with it all that waits.
-    pub(crate) fn fail(&mut self, trouble: Trouble, lanes: &mut Lanes, fx: &mut Effects<F>) {
-        self.shares.iter_mut().for_each(|share| share.fail(trouble, lanes, fx));
+    pub(crate) fn fail(
+        &mut self,
+        trouble: StepFailure,
+        queues: &mut ClientQueues,
+        fx: &mut Effects<F>,
+    ) {
+        self.shares.iter_mut().for_each(|share| share.fail(trouble, queues, fx));
         self.stage = Stage::Waiting;
     }
 
@@ -260,7 +265,7 @@ impl<F> Entry<F> {
     pub(crate) fn finish(
         &mut self,
         step: &Step<F>,
-        result: Result<u64, Trouble>,
+        result: Result<u64, StepFailure>,
         fx: &mut Effects<F>,
     ) {
         self.running -= 1;
@@ -284,11 +289,11 @@ impl<F> Entry<F> {
         &mut self,
         client: ClientId,
         before: Option<u32>,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
         self.give_up(client, before, fx, |share, parked, fx| {
-            share.drop_stale(before, parked, lanes, fx)
+            share.drop_stale(before, parked, queues, fx)
         })
     }
 
@@ -297,11 +302,11 @@ impl<F> Entry<F> {
         &mut self,
         client: ClientId,
         run: u32,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
         self.give_up(client, Some(run.saturating_add(1)), fx, |share, parked, fx| {
-            share.cancel(run, parked, lanes, fx)
+            share.cancel(run, parked, queues, fx)
         })
     }
 
@@ -328,24 +333,24 @@ impl<F> Entry<F> {
     pub(crate) fn abandon(
         &mut self,
         client: ClientId,
-        lanes: &mut Lanes,
+        queues: &mut ClientQueues,
         fx: &mut Effects<F>,
     ) -> usize {
         let Some(at) = self.shares.iter().position(|share| share.client == client) else {
             return 0;
         };
         let mut share = self.shares.swap_remove(at);
-        let dropped = share.abandon(self.is_parked(), lanes, fx);
+        let dropped = share.abandon(self.is_parked(), queues, fx);
         let known = matches!(self.stage, Stage::Open(_)) || self.seen && !share.follow;
         if !known {
             share.forget(None, fx, |key| key);
         }
-        lanes.leave(client, self.id);
+        queues.leave(client, self.id);
         dropped
     }
 
     /// Ends the shares that have nothing left to wait for.
-    pub(crate) fn prune(&mut self, lanes: &mut Lanes) {
+    pub(crate) fn prune(&mut self, queues: &mut ClientQueues) {
         if self.is_looking() {
             // What they are told is still to come.
             return;
@@ -354,7 +359,7 @@ impl<F> Entry<F> {
         self.shares.retain(|share| {
             let keep = !share.is_idle();
             if !keep {
-                lanes.leave(share.client, id);
+                queues.leave(share.client, id);
             }
             keep
         });

@@ -6,14 +6,14 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use runahead_predict::{
     Batch, Batches, ClientId, Effects, EntryId, ExpansionRequest, GuessTask, Guesses, Outcome,
-    Programs, Report, Tally, TaskQueue, Trouble,
+    Programs, Report, StepFailure, Tally, TaskQueue,
 };
 
 use super::lookup_turns::LookupTurns;
 use super::path_entry::{Entry, Stage};
-use super::worker_job::{Class, Found, Job, Place, Step, Taken};
+use super::worker_job::{Class, Found, Job, Place, Step, TakenPart};
 use crate::device_number::Home;
-use crate::fair_queue::{Head, Lanes, Reach};
+use crate::fair_queue::{ClientQueues, Head, Reach};
 use crate::horizon::Speed;
 use crate::prefetch_options::Options;
 
@@ -24,7 +24,7 @@ pub(crate) struct Queue<F> {
     pub(super) batches: Batches,
     pub(super) programs: Programs<F>,
     pub(super) guesses: Guesses<F>,
-    pub(super) lanes: Lanes,
+    pub(super) queues: ClientQueues,
     pub(super) siblings: LookupTurns,
     /// Devices that serve few requests side by side; see [`job_selection`].
     pub(super) narrow: HashSet<Home>,
@@ -36,7 +36,7 @@ pub(crate) struct Queue<F> {
     pub(super) swept: HashMap<Home, (u64, u64)>,
     /// Number of lookups that went before the first item.
     pub(super) passed: HashMap<(ClientId, Home), usize>,
-    pub(super) taken: Option<Taken>,
+    pub(super) taken: Option<TakenPart>,
     /// Hints for programs are acted on.
     pub(super) loads_programs: bool,
     pub(super) next_id: u64,
@@ -52,7 +52,7 @@ impl<F> Queue<F> {
             batches: Batches::default(),
             programs: Programs::default(),
             guesses: Guesses::default(),
-            lanes: Lanes::default(),
+            queues: ClientQueues::default(),
             siblings: LookupTurns::default(),
             narrow: HashSet::new(),
             remote: HashSet::new(),
@@ -81,58 +81,58 @@ impl<F> Queue<F> {
 
     /// Parts of hints that wait, and names that follow from them.
     pub(crate) fn len(&self) -> usize {
-        self.lanes.parts() + self.lanes.names()
+        self.queues.parts() + self.queues.names()
     }
 
     /// Number of parts that wait for `client`.
     pub(crate) fn len_of(&self, client: ClientId) -> usize {
-        self.lanes.parts_of(client) + self.lanes.names_of(client)
+        self.queues.parts_of(client) + self.queues.names_of(client)
     }
 
     /// Things that a worker could start on now.
     pub(crate) fn ready(&self) -> usize {
-        self.lanes.ready()
+        self.queues.ready()
     }
 
     /// Returns the first item of each device.
     pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
-        self.lanes.heads()
+        self.queues.heads()
     }
 
     /// Sets how far ahead of its target hints of `client` may be served.
     pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
-        self.lanes.set_reach(client, reach);
+        self.queues.set_reach(client, reach);
     }
 
     /// Sets the measured speed of a device.
     pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
-        self.lanes.set_speed(home, speed);
+        self.queues.set_speed(home, speed);
     }
 
     /// Adds a batch of names; false if there is no room.
     pub(crate) fn add_names(&mut self, batch: Arc<Batch>) -> bool {
         let id = self.new_id();
-        self.batches.add(id, batch, &mut self.lanes)
+        self.batches.add(id, batch, &mut self.queues)
     }
 
     /// Ends the hold on an entry, if there is one.
     pub(super) fn let_go(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get_mut(&id).filter(|e| e.held) else { return };
         entry.held = false;
-        entry.park(false, &mut self.lanes);
+        entry.park(false, &mut self.queues);
     }
 
     /// A [`Step::Program`] came back. The step that the same worker shall take next, if there is.
     pub(crate) fn reported(
         &mut self,
         job: Job<F>,
-        result: Result<Report<F>, Trouble>,
+        result: Result<Report<F>, StepFailure>,
         now: Duration,
         fx: &mut Effects<F>,
     ) -> Option<Job<F>> {
         let Step::Program { task, own } = job.step else { return None };
-        let (id, lanes) = (job.entry, &mut self.lanes);
-        let task = self.programs.finish((id, own), task, (result, now), lanes, fx)?;
+        let (id, queues) = (job.entry, &mut self.queues);
+        let task = self.programs.finish((id, own), task, (result, now), queues, fx)?;
         Some(Job { entry: id, step: Step::Program { task, own: false } })
     }
 
@@ -142,7 +142,7 @@ impl<F> Queue<F> {
             if let GuessTask::Read { file, .. } | GuessTask::Scan { file, .. } = errand {
                 fx.files.push(file);
             }
-            self.guesses.finish(sent, outcome, &mut self.lanes, fx);
+            self.guesses.finish(sent, outcome, &mut self.queues, fx);
         }
     }
 
@@ -161,7 +161,7 @@ impl<F> Queue<F> {
     pub(crate) fn looked(
         &mut self,
         job: Job<F>,
-        (result, go_on): (Result<Found<F>, Trouble>, bool),
+        (result, go_on): (Result<Found<F>, StepFailure>, bool),
         fx: &mut Effects<F>,
     ) -> Option<Job<F>> {
         let id = job.entry;
@@ -185,10 +185,10 @@ impl<F> Queue<F> {
                 let step = Step::Look { path: entry.path.clone(), follow: true };
                 return Some(Job { entry: id, step });
             }
-            Ok(found) => entry.open(found, &mut self.lanes, fx),
-            Err(trouble) => entry.fail(trouble, &mut self.lanes, fx),
+            Ok(found) => entry.open(found, &mut self.queues, fx),
+            Err(trouble) => entry.fail(trouble, &mut self.queues, fx),
         }
-        entry.park(false, &mut self.lanes);
+        entry.park(false, &mut self.queues);
         let (first, home) = (entry.items().min(), entry.home);
         match first {
             Some(_) if !go_on || self.narrow.contains(&home) => None,
@@ -201,14 +201,14 @@ impl<F> Queue<F> {
     }
 
     /// A lookup brought `result`, and with it the device.
-    pub(super) fn place(&mut self, id: EntryId, result: &Result<Found<F>, Trouble>) {
+    pub(super) fn place(&mut self, id: EntryId, result: &Result<Found<F>, StepFailure>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let Ok(Found { class, place: Place { home: Some(device), .. }, .. }) = result else {
             return;
         };
         let directory = *class == Class::Directory;
-        self.lanes.whereabouts.learn(&entry.path, *device, directory);
-        entry.move_to(Some(*device), &mut self.lanes);
+        self.queues.whereabouts.learn(&entry.path, *device, directory);
+        entry.move_to(Some(*device), &mut self.queues);
     }
 
     /// Returns the clients' requests to expand the directory that was read in `job`.
@@ -220,11 +220,11 @@ impl<F> Queue<F> {
     pub(crate) fn finish(
         &mut self,
         job: Job<F>,
-        result: Result<u64, Trouble>,
+        result: Result<u64, StepFailure>,
         fx: &mut Effects<F>,
     ) {
         if let Step::Names { batch } = &job.step {
-            if self.batches.remove(job.entry, &mut self.lanes).is_some() {
+            if self.batches.remove(job.entry, &mut self.queues).is_some() {
                 if result.is_ok() { batch.complete(fx) } else { batch.forget(fx) }
             }
             return;
@@ -239,7 +239,7 @@ impl<F> Queue<F> {
 
     pub(super) fn retire_if_idle(&mut self, id: EntryId, fx: &mut Effects<F>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        entry.prune(&mut self.lanes);
+        entry.prune(&mut self.queues);
         if entry.is_idle()
             && let Some(entry) = self.entries.remove(&id)
         {

@@ -9,8 +9,8 @@ use runahead_abi::hint_record::{DEMAND, EXPAND_NAMES, Header, LENGTH_UNKNOWN, NO
 use runahead_abi::{HintKind, Record};
 use runahead_estimators::Identity;
 use runahead_predict::{
-    ClientId, Effects, Lead, Located, Name, PIECE_BYTES, Report, Role, Submitted, Task, Trouble,
-    Turn,
+    ClientId, Effects, FileLead, Located, Name, PIECE_BYTES, Report, Role, StepFailure, Submitted,
+    Task, Urgency,
 };
 
 use super::*;
@@ -93,7 +93,7 @@ fn told(client: ClientId, keys: &[Identity], done: &[(ClientId, Identity)]) -> b
     keys.iter().all(|key| done.contains(&(client, *key)))
 }
 
-fn found(class: Class) -> Result<Found<()>, Trouble> {
+fn found(class: Class) -> Result<Found<()>, StepFailure> {
     Ok(Found { file: Arc::new(()), class, place: Place::default() })
 }
 
@@ -181,7 +181,7 @@ fn a_large_file_is_read_by_several_workers() {
 
 #[test]
 fn a_missing_file_answers_everything_and_a_shortage_nothing() {
-    for (trouble, done) in [(Trouble::Answer, true), (Trouble::Ours, false)] {
+    for (trouble, done) in [(StepFailure::Answer, true), (StepFailure::Ours, false)] {
         let (mut queue, mut fx) = new();
         let all = [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link];
         let hints = all.map(|kind| hint(kind, "/a"));

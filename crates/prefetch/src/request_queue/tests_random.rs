@@ -6,14 +6,14 @@ use runahead_predict::{GuessTask, Outcome};
 use super::*;
 
 /// Returns the objects of the four paths of the random test.
-fn class(path: &str) -> Result<Found<()>, Trouble> {
+fn class(path: &str) -> Result<Found<()>, StepFailure> {
     match path {
         "/a" => found(Class::File { size: 5 * PIECE_BYTES }),
         "/b" => found(Class::File { size: 100 }),
         "/c" => found(Class::Directory),
         "/d" => found(Class::Other),
-        "/e" => Err(Trouble::Answer),
-        _ => Err(Trouble::Ours),
+        "/e" => Err(StepFailure::Answer),
+        _ => Err(StepFailure::Ours),
     }
 }
 
@@ -28,17 +28,17 @@ enum Op {
 }
 
 /// Returns the result of looking for a file of a program, or into it.
-fn report(task: &Task<()>, n: usize) -> Result<Report<()>, Trouble> {
+fn report(task: &Task<()>, n: usize) -> Result<Report<()>, StepFailure> {
     let lead = |n: usize| {
         let name = format!("/lib/{}", n % 5).into_bytes();
-        Lead { places: vec![name.clone()].into(), name, role: Role::Linker }
+        FileLead { places: vec![name.clone()].into(), name, role: Role::Linker }
     };
     let located = |path: &[u8]| {
         Box::new(Located {
             path: path.into(),
             file: Arc::new(()),
             bytes: 10,
-            parts: vec![(Turn::Rest, 10..20), (Turn::Relocate, 20..30)],
+            parts: vec![(Urgency::Rest, 10..20), (Urgency::Relocate, 20..30)],
             leads: vec![lead(n), lead(n + 1)],
             needs: None,
         })
@@ -48,7 +48,7 @@ fn report(task: &Task<()>, n: usize) -> Result<Report<()>, Trouble> {
             Ok(Report::Found(Some(located(lead.places.first().expect("a place")))))
         }
         Task::Find { .. } if n % 8 == 6 => Ok(Report::Found(None)),
-        Task::Find { .. } => Err(Trouble::Ours),
+        Task::Find { .. } => Err(StepFailure::Ours),
         _ => Ok(Report::Loaded(10)),
     }
 }
@@ -137,13 +137,13 @@ proptest! {
                         Step::Look { follow, .. } => {
                             let link = name == "/l" && !follow;
                             let result = if link { found(Class::Link) } else { class(&name) };
-                            short = result.as_ref().is_err_and(|t| *t == Trouble::Ours);
+                            short = result.as_ref().is_err_and(|t| *t == StepFailure::Ours);
                             let next = queue.looked(job, (result, true), &mut fx);
                             jobs.extend(next.map(|job| (job, name)));
                         }
                         Step::Program { task, .. } => {
                             let report = report(task, n);
-                            short = report.as_ref().is_err_and(|t| *t == Trouble::Ours);
+                            short = report.as_ref().is_err_and(|t| *t == StepFailure::Ours);
                             let now = Duration::from_secs(n as u64 % 60);
                             let next = queue.reported(job, report, now, &mut fx);
                             jobs.extend(next.map(|job| (job, name)));
@@ -217,7 +217,7 @@ proptest! {
         for (client, model) in &models {
             prop_assert!(model.open.is_empty(), "left: {:?}", model.open);
             prop_assert_eq!(model.accepted, model.ended);
-            prop_assert!(queue.lanes.members(*client).is_empty());
+            prop_assert!(queue.queues.members(*client).is_empty());
         }
     }
 }

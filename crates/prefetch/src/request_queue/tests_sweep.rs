@@ -8,7 +8,7 @@ use crate::horizon::WINDOW;
 
 const DISK: Home = Some((8, 0));
 
-fn lies_at(at: u64) -> (Result<Found<()>, Trouble>, bool) {
+fn lies_at(at: u64) -> (Result<Found<()>, StepFailure>, bool) {
     let place = Place { home: DISK, at };
     let class = Class::File { size: 4096 };
     (Ok(Found { file: Arc::new(()), class, place }), true)

@@ -56,7 +56,7 @@ pub(crate) enum Step<F> {
 
 /// A part of a hint that a worker was just given.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenPart {
     pub client: ClientId,
     pub tag: Tag,
     /// Bytes of file data.

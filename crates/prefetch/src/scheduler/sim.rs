@@ -19,7 +19,7 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::hint_record::{DEMAND, Header};
 use runahead_abi::{HintKind, Record};
 use runahead_estimators::Identity;
-use runahead_predict::{ClientId, Effects, Outcome, Trouble, Used};
+use runahead_predict::{ClientId, Effects, Outcome, StepFailure, Used};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
 
 use super::{Scheduler, Ticket};
@@ -35,13 +35,13 @@ mod simulated_guesses;
 
 use invariant_checks::Checks;
 use shadows::Shadows;
-use simulated_guesses::{Directories, Guessing, Processors, Told, Uses};
+use simulated_guesses::{Directories, GuessUses, Guessing, Processors, SupervisorReport};
 
 const FILE_BYTES: u64 = 64 << 10;
 
 /// Faults that a scheduler might have. They are planted where the simulation calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Plant {
+enum PlantedFault {
     /// The scheduler does not care how far ahead of the target a hint is.
     IgnoresHorizon,
     /// The scheduler does not care how much memory is taken.
@@ -154,8 +154,8 @@ struct Program {
     arriving: HashMap<File, u64>,
     /// Files that were guessed and have not been used.
     guessed: HashSet<File>,
-    uses: Arc<Uses>,
-    told: Told,
+    uses: Arc<GuessUses>,
+    told: SupervisorReport,
     waiting: bool,
     /// When the program came to its end.
     ended: u64,
@@ -195,7 +195,7 @@ struct World {
     events: BinaryHeap<Reverse<(u64, usize)>>,
     pending: Vec<Option<Event>>,
     checks: Checks,
-    plant: Option<Plant>,
+    plant: Option<PlantedFault>,
     /// True if nothing is read ahead: as programs run without us.
     plain: bool,
     /// Steps per step that fails; 0: none fails.
@@ -248,7 +248,7 @@ impl World {
     fn submit(&mut self, file: File, demand: bool) {
         let program = &self.programs[file.program];
         let path = file.path();
-        let flags = if demand && self.plant != Some(Plant::HintsFirst) { DEMAND } else { 0 };
+        let flags = if demand && self.plant != Some(PlantedFault::HintsFirst) { DEMAND } else { 0 };
         let key = Identity::ROOT.join(path.as_bytes());
         let header = Header {
             kind: HintKind::Data as u32,
@@ -276,7 +276,7 @@ impl World {
         for (client, key) in
             fx.done.into_iter().chain(fx.forget.into_iter().map(|(c, k, _)| (c, k)))
         {
-            if self.plant == Some(Plant::Silent) && key.raw() % 7 == 0 {
+            if self.plant == Some(PlantedFault::Silent) && key.raw() % 7 == 0 {
                 continue;
             }
             self.checks.settled(client, key);
@@ -313,10 +313,10 @@ impl World {
         if asked {
             self.checks.asks(file.device);
         }
-        if self.plant == Some(Plant::ReadsOn) {
+        if self.plant == Some(PlantedFault::ReadsOn) {
             (1..=12).for_each(|n| _ = self.serve(File { astray: BLOCK + n, ..file }, FILE_BYTES));
         }
-        if self.plant == Some(Plant::IgnoresLimit) {
+        if self.plant == Some(PlantedFault::IgnoresLimit) {
             // Its place is given back at once, and taken again when it ends.
             self.scheduler.limits.end(ticket.home);
         }
@@ -333,7 +333,7 @@ impl World {
         asked: bool,
     ) {
         self.checks.ended(file);
-        if self.plant == Some(Plant::IgnoresLimit) {
+        if self.plant == Some(PlantedFault::IgnoresLimit) {
             self.scheduler.limits.begin(ticket.home);
         }
         let device = (8, file.device as u32);
@@ -346,7 +346,7 @@ impl World {
             self.scheduler.sample(Sample { kind, device, part, began, latency }, &ticket);
         }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
-        let trouble = if self.random.one_in(2) { Trouble::Ours } else { Trouble::Answer };
+        let trouble = if self.random.one_in(2) { StepFailure::Ours } else { StepFailure::Answer };
         let mut fx = Effects::default();
         let mut next = None;
         if look {
@@ -417,7 +417,8 @@ impl World {
         program.position += 1;
         let (client, position) = (program.client, program.position);
         let file = program.file(n, position, 0);
-        let pretended = if self.plant == Some(Plant::IgnoresHorizon) { 1 << 40 } else { position };
+        let pretended =
+            if self.plant == Some(PlantedFault::IgnoresHorizon) { 1 << 40 } else { position };
         self.scheduler.reached(client, pretended);
         self.checks.reached(n, position);
         let program = &mut self.programs[n];
@@ -437,7 +438,7 @@ impl World {
                 program.run
             };
             self.checks.gave_up(n, before);
-            if self.plant != Some(Plant::KeepsCancelled) {
+            if self.plant != Some(PlantedFault::KeepsCancelled) {
                 let mut fx = Effects::default();
                 self.scheduler.drop_stale(client, Some(before), &mut fx);
                 self.settle(fx);

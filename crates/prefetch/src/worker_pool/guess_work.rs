@@ -99,10 +99,10 @@ impl Pool {
     fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
         const TARGET: u32 = 0;
         let state = self.lock();
-        let Some(core) = state.clients.get(&client) else { return };
+        let Some(pool_client) = state.clients.get(&client) else { return };
         for key in keys {
-            if core.expect(key, TARGET) {
-                core.done(key);
+            if pool_client.expect(key, TARGET) {
+                pool_client.done(key);
             }
         }
     }

@@ -11,7 +11,7 @@ use runahead_predict::{ClientId, Effects, Sink};
 use crate::io::Node;
 
 /// A client, as the workers see it.
-pub(crate) struct Core {
+pub(crate) struct PoolClient {
     pub id: ClientId,
     sink: Arc<dyn Sink>,
     /// True if nothing more is to be looked up for this client.
@@ -20,9 +20,9 @@ pub(crate) struct Core {
     pub stale_before: AtomicU32,
 }
 
-impl Core {
+impl PoolClient {
     pub(crate) fn new(id: ClientId, sink: Arc<dyn Sink>) -> Self {
-        Core { id, sink, closed: AtomicBool::new(false), stale_before: AtomicU32::new(0) }
+        PoolClient { id, sink, closed: AtomicBool::new(false), stale_before: AtomicU32::new(0) }
     }
 
     /// Notes that one of many names was looked up. Names of a client that is gone have been
@@ -46,41 +46,44 @@ impl Core {
 
 /// Effects and the clients that they concern.
 #[derive(Default)]
-pub(crate) struct Telling {
+pub(crate) struct Notifications {
     pub fx: Effects<Node>,
-    cores: Vec<Arc<Core>>,
+    pool_clients: Vec<Arc<PoolClient>>,
 }
 
-fn find(cores: &[Arc<Core>], client: ClientId) -> Option<&Core> {
-    cores.iter().find(|core| core.id == client).map(|core| &**core)
+fn find(pool_clients: &[Arc<PoolClient>], client: ClientId) -> Option<&PoolClient> {
+    pool_clients
+        .iter()
+        .find(|pool_client| pool_client.id == client)
+        .map(|pool_client| &**pool_client)
 }
 
-impl Telling {
-    /// Creates notifications that reach `core` even if it is gone by then.
-    pub(crate) fn to(core: &Arc<Core>) -> Self {
-        Telling { fx: Effects::default(), cores: vec![core.clone()] }
+impl Notifications {
+    /// Creates notifications that reach `pool_client` even if it is gone by then.
+    pub(crate) fn to(pool_client: &Arc<PoolClient>) -> Self {
+        Notifications { fx: Effects::default(), pool_clients: vec![pool_client.clone()] }
     }
 
     /// Finds the clients; to be called with the lock held. What was settled under the lock is told
     /// in any case, also to one that goes meanwhile.
-    pub(crate) fn address(&mut self, clients: &HashMap<ClientId, Arc<Core>>) {
+    pub(crate) fn address(&mut self, clients: &HashMap<ClientId, Arc<PoolClient>>) {
         let Effects { done, forget, completed, .. } = &self.fx;
         let done = done.iter().map(|&(client, _)| client);
         let forget = forget.iter().map(|&(client, ..)| client);
         let completed = completed.iter().map(|&(client, _)| client);
         for client in done.chain(forget).chain(completed) {
-            if find(&self.cores, client).is_none()
-                && let Some(core) = clients.get(&client)
+            if find(&self.pool_clients, client).is_none()
+                && let Some(pool_client) = clients.get(&client)
             {
-                self.cores.push(core.clone());
+                self.pool_clients.push(pool_client.clone());
             }
         }
     }
 
     /// Tells all, and lets go of files; the lock is not held.
     pub(crate) fn tell(&mut self) {
-        let Telling { fx, cores } = self;
-        let sink = |client| find(cores, client).map(|core| &core.sink);
+        let Notifications { fx, pool_clients } = self;
+        let sink = |client| find(pool_clients, client).map(|pool_client| &pool_client.sink);
         for (client, key) in fx.done.drain(..) {
             sink(client).inspect(|sink| sink.done(key));
         }
@@ -91,6 +94,6 @@ impl Telling {
             sink(client).inspect(|sink| sink.completed(&completion));
         }
         fx.files.clear();
-        cores.clear();
+        pool_clients.clear();
     }
 }

@@ -13,10 +13,10 @@ use runahead_abi::hint_record::OF_MEMORY;
 use runahead_abi::swapped_memory::SCALE;
 use runahead_predict::{ClientId, Effects, Inspector, Sink, Submitted};
 
-use super::notifications::{Core, Telling};
+use super::notifications::{Notifications, PoolClient};
 use crate::device_number::Home;
 use crate::horizon::Pace;
-use crate::io::{Devices, Line, Node, Turn};
+use crate::io::{Devices, Node, SeekLine, SeekTurn};
 use crate::prefetch_options::Options;
 use crate::prefetch_stats::PrefetchStats;
 use crate::request_queue::{Job, Step};
@@ -36,7 +36,7 @@ pub(super) const ACTIVE_MAX: usize = 8;
 pub(super) struct State {
     pub(super) sched: Scheduler<Node>,
     /// Clients that are not gone.
-    pub(super) clients: HashMap<ClientId, Arc<Core>>,
+    pub(super) clients: HashMap<ClientId, Arc<PoolClient>>,
     pub(super) stats: PrefetchStats,
     /// Threads that exist or are being started.
     pub(super) threads: usize,
@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) settled_at: Instant,
     pub(super) settled: usize,
     /// Order of the reads on devices whose heads move.
-    pub(super) lines: HashMap<Home, Line>,
+    pub(super) lines: HashMap<Home, SeekLine>,
     pub(super) closing: bool,
 }
 
@@ -68,18 +68,18 @@ pub(crate) struct Pool {
     pub(super) devices: Devices,
     pub(super) inspector: Inspector,
     /// Callback of [`crate::Prefetcher::new`].
-    pub(super) waited: Box<Waited>,
+    pub(super) waited: Box<WaitCallback>,
     pub(super) origin: Instant,
 }
 
-type Waited = dyn Fn(u64, Duration) + Send + Sync;
+type WaitCallback = dyn Fn(u64, Duration) + Send + Sync;
 
 /// Work of a worker.
-pub(super) struct Work {
+pub(super) struct AssignedJob {
     pub(super) job: Job<Node>,
     pub(super) ticket: Ticket,
     /// When the job may begin, where that matters.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<SeekTurn>,
 }
 
 /// Thread that is brought in to work.
@@ -120,14 +120,14 @@ impl State {
     }
 
     /// A job, if there is one and its device has room for it.
-    pub(super) fn begin(&mut self) -> Option<Work> {
+    pub(super) fn begin(&mut self) -> Option<AssignedJob> {
         let (job, ticket) = self.sched.begin()?;
         self.busy += 1;
         self.stats.peak_in_flight = self.stats.peak_in_flight.max(self.busy);
         let home = ticket.home();
         let is_in_line = matches!(job.step, Step::Read { .. }) && self.sched.is_narrow(home);
         let turn = is_in_line.then(|| self.lines.entry(home).or_default().take());
-        Some(Work { job, ticket, turn })
+        Some(AssignedJob { job, ticket, turn })
     }
 
     /// A worker's job is over.
@@ -138,9 +138,9 @@ impl State {
     }
 
     /// Counts what is going to be told, and finds out to whom.
-    pub(super) fn count(&mut self, telling: &mut Telling) {
-        telling.address(&self.clients);
-        for (client, completion) in &mut telling.fx.completed {
+    pub(super) fn count(&mut self, notifications: &mut Notifications) {
+        notifications.address(&self.clients);
+        for (client, completion) in &mut notifications.fx.completed {
             completion.queued = self.sched.queue.len_of(*client);
             self.stats.completed += u64::from(completion.hints);
             match completion.flags & OF_MEMORY {
@@ -158,7 +158,7 @@ pub(super) fn variable(name: &str) -> Vec<u8> {
 }
 
 impl Pool {
-    pub(crate) fn new(options: Options, waited: Box<Waited>) -> Self {
+    pub(crate) fn new(options: Options, waited: Box<WaitCallback>) -> Self {
         let mut sched = Scheduler::new(options.max_in_flight, options.max_queued);
         sched.queue.allow(&options);
         Pool {
@@ -192,34 +192,34 @@ impl Pool {
     }
 
     /// A new client, whose results go to `sink`.
-    pub(crate) fn open_client(&self, sink: Arc<dyn Sink>) -> Arc<Core> {
+    pub(crate) fn open_client(&self, sink: Arc<dyn Sink>) -> Arc<PoolClient> {
         let mut state = self.lock();
-        let core = Arc::new(Core::new(state.sched.queue.open_client(), sink.clone()));
-        state.sched.queue.watch_use(core.id, sink);
-        state.clients.insert(core.id, core.clone());
-        core
+        let pool_client = Arc::new(PoolClient::new(state.sched.queue.open_client(), sink.clone()));
+        state.sched.queue.watch_use(pool_client.id, sink);
+        state.clients.insert(pool_client.id, pool_client.clone());
+        pool_client
     }
 
     /// Closes a client: see the drop of [`crate::Client`].
-    pub(crate) fn close_client(&self, core: &Arc<Core>) {
-        let mut telling = Telling::to(core);
+    pub(crate) fn close_client(&self, pool_client: &Arc<PoolClient>) {
+        let mut notifications = Notifications::to(pool_client);
         let mut state = self.lock();
-        let dropped = state.sched.close_client(core.id, &mut telling.fx);
+        let dropped = state.sched.close_client(pool_client.id, &mut notifications.fx);
         state.stats.dropped += dropped as u64;
-        core.closed.store(true, Release);
-        let own = state.clients.remove(&core.id);
+        pool_client.closed.store(true, Release);
+        let own = state.clients.remove(&pool_client.id);
         drop(state);
-        telling.tell();
+        notifications.tell();
         drop(own);
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, core: &Arc<Core>, record: &Record<'_>) {
-        let mut telling = Telling::to(core);
+    pub(crate) fn submit(self: &Arc<Self>, pool_client: &Arc<PoolClient>, record: &Record<'_>) {
+        let mut notifications = Notifications::to(pool_client);
         let now = self.origin.elapsed();
         let mut state = self.lock();
         let submitted = match state.closing {
-            false => state.sched.submit(core.id, record, now, &mut telling.fx),
-            true => state.sched.queue.refuse(core.id, record, &mut telling.fx),
+            false => state.sched.submit(pool_client.id, record, now, &mut notifications.fx),
+            true => state.sched.queue.refuse(pool_client.id, record, &mut notifications.fx),
         };
         state.stats.submitted += 1;
         match submitted {
@@ -228,51 +228,51 @@ impl Pool {
             Submitted::Refused => state.stats.refused += 1,
             Submitted::Queued | Submitted::Answered => {}
         }
-        state.count(&mut telling);
+        state.count(&mut notifications);
         let recruit = state.recruit();
         drop(state);
         self.bring_in(recruit);
-        telling.tell();
+        notifications.tell();
     }
 
-    pub(crate) fn decline(&self, core: &Arc<Core>, record: &Record<'_>) {
-        let mut telling = Telling::to(core);
+    pub(crate) fn decline(&self, pool_client: &Arc<PoolClient>, record: &Record<'_>) {
+        let mut notifications = Notifications::to(pool_client);
         let mut state = self.lock();
-        state.sched.queue.refuse(core.id, record, &mut telling.fx);
+        state.sched.queue.refuse(pool_client.id, record, &mut notifications.fx);
         state.stats.submitted += 1;
         state.stats.dropped += 1;
         drop(state);
-        telling.tell();
+        notifications.tell();
     }
 
-    pub(crate) fn drop_queued_before(&self, core: &Core, run: u32) -> usize {
+    pub(crate) fn drop_queued_before(&self, pool_client: &PoolClient, run: u32) -> usize {
         self.give_up(|sched, fx| {
-            core.stale_before.fetch_max(run, Release);
-            sched.drop_stale(core.id, Some(run), fx)
+            pool_client.stale_before.fetch_max(run, Release);
+            sched.drop_stale(pool_client.id, Some(run), fx)
         })
     }
 
-    pub(crate) fn cancel(&self, core: &Core, run: u32) -> usize {
-        self.give_up(|sched, fx| sched.queue.cancel(core.id, run, fx))
+    pub(crate) fn cancel(&self, pool_client: &PoolClient, run: u32) -> usize {
+        self.give_up(|sched, fx| sched.queue.cancel(pool_client.id, run, fx))
     }
 
     pub(super) fn give_up(
         &self,
         drop_some: impl FnOnce(&mut Scheduler<Node>, &mut Effects<Node>) -> usize,
     ) -> usize {
-        let mut telling = Telling::default();
+        let mut notifications = Notifications::default();
         let mut state = self.lock();
-        let dropped = drop_some(&mut state.sched, &mut telling.fx);
+        let dropped = drop_some(&mut state.sched, &mut notifications.fx);
         state.stats.dropped += dropped as u64;
-        state.count(&mut telling);
+        state.count(&mut notifications);
         drop(state);
-        telling.tell();
+        notifications.tell();
         dropped
     }
 
-    pub(crate) fn set_pace(self: &Arc<Self>, core: &Core, pace: Pace) {
+    pub(crate) fn set_pace(self: &Arc<Self>, pool_client: &PoolClient, pace: Pace) {
         let mut state = self.lock();
-        state.sched.set_pace(core.id, pace);
+        state.sched.set_pace(pool_client.id, pace);
         let recruit = state.recruit();
         drop(state);
         self.bring_in(recruit);
@@ -294,9 +294,9 @@ impl Pool {
         self.lock().sched.contended(part);
     }
 
-    pub(crate) fn reached(self: &Arc<Self>, core: &Core, position: u64) {
+    pub(crate) fn reached(self: &Arc<Self>, pool_client: &PoolClient, position: u64) {
         let mut state = self.lock();
-        state.sched.reached(core.id, position);
+        state.sched.reached(pool_client.id, position);
         let recruit = state.recruit();
         drop(state);
         self.bring_in(recruit);
@@ -306,8 +306,8 @@ impl Pool {
         self.lock().sched.queue.len()
     }
 
-    pub(crate) fn queued_of(&self, core: &Core) -> usize {
-        self.lock().sched.queue.len_of(core.id)
+    pub(crate) fn queued_of(&self, pool_client: &PoolClient) -> usize {
+        self.lock().sched.queue.len_of(pool_client.id)
     }
 
     /// Threads beyond `most` go as soon as they have ended what they are at.
@@ -371,17 +371,17 @@ impl Pool {
     /// Drops what waits, tells the workers to go, and waits up to `grace` until they have gone.
     /// Returns how many have not.
     pub(crate) fn shut(&self, grace: Duration) -> usize {
-        let mut telling = Telling::default();
+        let mut notifications = Notifications::default();
         let mut state = self.lock();
         state.closing = true;
         for client in state.sched.queue.clients() {
-            let dropped = state.sched.drop_stale(client, None, &mut telling.fx);
+            let dropped = state.sched.drop_stale(client, None, &mut notifications.fx);
             state.stats.dropped += dropped as u64;
         }
-        state.count(&mut telling);
+        state.count(&mut notifications);
         drop(state);
         self.work.notify_all();
-        telling.tell();
+        notifications.tell();
         let still_there = |state: &mut State| state.threads > 0;
         let wait = self.gone.wait_timeout_while(self.lock(), grace, still_there);
         wait.unwrap_or_else(PoisonError::into_inner).0.threads

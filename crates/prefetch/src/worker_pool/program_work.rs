@@ -1,6 +1,6 @@
 //! A worker's part in bringing programs in.
 
-use runahead_predict::{Files, Lead, Report, Task, Trouble};
+use runahead_predict::{FileLead, Files, Report, StepFailure, Task};
 
 use super::pool::Pool;
 use crate::io::{Devices, Node, Reader, trouble};
@@ -13,7 +13,7 @@ struct Disk<'a> {
 }
 
 impl Files<Node> for Disk<'_> {
-    fn open(&mut self, path: &[u8]) -> Result<Option<(Node, u64)>, Trouble> {
+    fn open(&mut self, path: &[u8]) -> Result<Option<(Node, u64)>, StepFailure> {
         match self.reader.look(path, true).map_err(trouble)? {
             // What has no size is no program, and may have readers whom each byte is taken from.
             (node, Class::File { size }) if size > 0 => Ok(Some((node, size))),
@@ -21,7 +21,7 @@ impl Files<Node> for Disk<'_> {
         }
     }
 
-    fn bytes(&mut self, file: &Node, offset: u64, length: u64) -> Result<Vec<u8>, Trouble> {
+    fn bytes(&mut self, file: &Node, offset: u64, length: u64) -> Result<Vec<u8>, StepFailure> {
         let range = offset..offset.saturating_add(length);
         self.reader.bytes(file, &range, self.devices).map_err(trouble)
     }
@@ -32,7 +32,7 @@ impl Files<Node> for Disk<'_> {
 }
 
 /// Bytes that a step read which no hint named.
-pub(super) fn unhinted(step: &Step<Node>, result: &Result<Report<Node>, Trouble>) -> u64 {
+pub(super) fn unhinted(step: &Step<Node>, result: &Result<Report<Node>, StepFailure>) -> u64 {
     match (step, result) {
         (Step::Program { own: true, .. }, _) => 0,
         (_, Ok(Report::Found(Some(located)))) => located.bytes,
@@ -47,7 +47,7 @@ impl Pool {
         &self,
         task: &Task<Node>,
         reader: &mut Reader,
-    ) -> Result<Report<Node>, Trouble> {
+    ) -> Result<Report<Node>, StepFailure> {
         let mut disk = Disk { reader, devices: &self.devices };
         match task {
             Task::Find { lead } => self.find(lead, &mut disk),
@@ -71,7 +71,7 @@ impl Pool {
         sched.is_quick(device) || sched.is_sole_on(device)
     }
 
-    fn find(&self, lead: &Lead, disk: &mut Disk<'_>) -> Result<Report<Node>, Trouble> {
+    fn find(&self, lead: &FileLead, disk: &mut Disk<'_>) -> Result<Report<Node>, StepFailure> {
         self.inspector.find(disk, lead).map(Report::Found)
     }
 }

@@ -19,7 +19,7 @@ fn found(program: &Path) -> BTreeSet<PathBuf> {
     let mut disk = Disk { reader: &mut reader, devices: &devices };
     let path = program.as_os_str().as_bytes().to_vec();
     let role = Role::Program { scripts: 0 };
-    let mut leads = vec![Lead { name: path.clone(), places: vec![path].into(), role }];
+    let mut leads = vec![FileLead { name: path.clone(), places: vec![path].into(), role }];
     let (mut files, mut names) = (BTreeSet::new(), BTreeSet::new());
     while let Some(lead) = leads.pop() {
         if !names.insert(lead.name.clone()) {

@@ -4,27 +4,27 @@ use std::sync::{Arc, PoisonError};
 
 use runahead_abi::{HintKind, Record, device_number};
 use runahead_predict::{
-    self, ClientId, ExpansionRequest, GuessTask, Name, Report, Task, Trouble, Used,
+    self, ClientId, ExpansionRequest, GuessTask, Name, Report, StepFailure, Task, Used,
 };
 
-use super::notifications::{Core, Telling};
-use super::pool::{IDLE_LIFE, Pool, State, Work};
+use super::notifications::{Notifications, PoolClient};
+use super::pool::{AssignedJob, IDLE_LIFE, Pool, State};
 use super::program_work::unhinted;
 use crate::concurrency_limit::{INFORMATIVE, Kind};
-use crate::io::{Clock, Device, Node, Reader, Turn, trouble};
+use crate::io::{Clock, Device, Node, Reader, SeekTurn, trouble};
 use crate::request_queue::{Found, Job, Step};
 use crate::scheduler::Ticket;
 
 /// Previous state of a worker that asks for a job.
-enum Was {
+enum PreviousState {
     Starting,
     Busy(Ticket),
 }
 
 enum Outcome {
-    Looked(Result<Found<Node>, Trouble>),
-    Done(Result<u64, Trouble>),
-    Program(Box<Result<Report<Node>, Trouble>>),
+    Looked(Result<Found<Node>, StepFailure>),
+    Done(Result<u64, StepFailure>),
+    Program(Box<Result<Report<Node>, StepFailure>>),
     Guessed(runahead_predict::Outcome<Node>),
 }
 
@@ -32,11 +32,11 @@ impl Pool {
     /// A worker's life.
     pub(super) fn work(self: Arc<Self>) {
         let mut reader = Reader::new(Clock::new(self.origin));
-        let mut telling = Telling::default();
-        let mut was = Was::Starting;
+        let mut notifications = Notifications::default();
+        let mut was = PreviousState::Starting;
         while let Some(mut work) = self.next_job(was) {
-            self.serve((work.job, work.turn), &mut work.ticket, &mut reader, &mut telling);
-            was = Was::Busy(work.ticket);
+            self.serve((work.job, work.turn), &mut work.ticket, &mut reader, &mut notifications);
+            was = PreviousState::Busy(work.ticket);
         }
         if self.lock().threads == 0 {
             self.gone.notify_all();
@@ -45,11 +45,11 @@ impl Pool {
 
     /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
     /// calls of sinks included, so that it takes the next job itself.
-    fn next_job(self: &Arc<Self>, was: Was) -> Option<Work> {
+    fn next_job(self: &Arc<Self>, was: PreviousState) -> Option<AssignedJob> {
         let mut state = self.lock();
         match was {
-            Was::Starting => state.starting -= 1,
-            Was::Busy(ticket) => state.end(ticket),
+            PreviousState::Starting => state.starting -= 1,
+            PreviousState::Busy(ticket) => state.end(ticket),
         }
         loop {
             if state.closing || state.threads > state.most {
@@ -86,10 +86,10 @@ impl Pool {
     /// Does a job, and what follows from it for the same path.
     fn serve(
         self: &Arc<Self>,
-        (job, mut turn): (Job<Node>, Option<Turn>),
+        (job, mut turn): (Job<Node>, Option<SeekTurn>),
         ticket: &mut Ticket,
         reader: &mut Reader,
-        telling: &mut Telling,
+        notifications: &mut Notifications,
     ) {
         let mut next = Some(job);
         while let Some(job) = next {
@@ -108,23 +108,25 @@ impl Pool {
                 Outcome::Program(result) => {
                     let now = self.origin.elapsed();
                     state.stats.unhinted_bytes += unhinted(&job.step, &result);
-                    state.sched.queue.reported(job, *result, now, &mut telling.fx)
+                    state.sched.queue.reported(job, *result, now, &mut notifications.fx)
                 }
                 Outcome::Guessed(outcome) => {
-                    state.sched.guessed(job, outcome, used, &mut telling.fx);
+                    state.sched.guessed(job, outcome, used, &mut notifications.fx);
                     None
                 }
-                Outcome::Looked(result) => state.sched.looked(job, result, ticket, &mut telling.fx),
+                Outcome::Looked(result) => {
+                    state.sched.looked(job, result, ticket, &mut notifications.fx)
+                }
                 Outcome::Done(result) => {
-                    state.sched.queue.finish(job, result, &mut telling.fx);
+                    state.sched.queue.finish(job, result, &mut notifications.fx);
                     None
                 }
             };
-            state.count(telling);
+            state.count(notifications);
             let recruit = state.recruit();
             drop(state);
             self.bring_in(recruit);
-            telling.tell();
+            notifications.tell();
         }
     }
 
@@ -190,7 +192,7 @@ impl Pool {
     fn take_step(
         self: &Arc<Self>,
         job: &Job<Node>,
-        turn: Option<Turn>,
+        turn: Option<SeekTurn>,
         reader: &mut Reader,
     ) -> Outcome {
         let result = match &job.step {
@@ -214,10 +216,14 @@ impl Pool {
             Step::Link { path } => reader.read_link(path),
             Step::Read { file, range } => reader.read(file, range, &self.devices, turn),
             Step::Names { batch } => {
-                let core = self.core(batch.client());
+                let pool_client = self.pool_client(batch.client());
                 let all = reader.look_at_all(batch, |name| {
-                    batch.keys(name).for_each(|key| _ = core.as_ref().map(|core| core.done(key)));
-                    core.as_ref().is_some_and(|core| !core.is_stale(batch.run()))
+                    batch.keys(name).for_each(|key| {
+                        _ = pool_client.as_ref().map(|pool_client| pool_client.done(key))
+                    });
+                    pool_client
+                        .as_ref()
+                        .is_some_and(|pool_client| !pool_client.is_stale(batch.run()))
                 });
                 // The rest of it was given up.
                 if all { Ok(0) } else { Err(rustix::io::Errno::INTR) }
@@ -233,7 +239,7 @@ impl Pool {
     }
 
     /// The client, if it is not gone.
-    fn core(&self, client: ClientId) -> Option<Arc<Core>> {
+    fn pool_client(&self, client: ClientId) -> Option<Arc<PoolClient>> {
         self.lock().clients.get(&client).cloned()
     }
 
@@ -241,24 +247,24 @@ impl Pool {
     fn expand(self: &Arc<Self>, job: &Job<Node>, names: Vec<Name>, remote: bool) {
         let wishes = self.lock().sched.queue.wishes(job);
         for wish in wishes {
-            if let Some(core) = self.core(wish.client) {
-                self.expand_for(&core, &wish, &names, remote);
+            if let Some(pool_client) = self.pool_client(wish.client) {
+                self.expand_for(&pool_client, &wish, &names, remote);
             }
         }
     }
 
     fn expand_for(
         self: &Arc<Self>,
-        core: &Arc<Core>,
+        pool_client: &Arc<PoolClient>,
         wish: &ExpansionRequest,
         names: &[Name],
         remote: bool,
     ) {
-        for (header, path) in wish.listings(names, |key, run| core.expect(key, run)) {
-            self.submit(core, &Record { kind: HintKind::Listing, header, path: &path });
+        for (header, path) in wish.listings(names, |key, run| pool_client.expect(key, run)) {
+            self.submit(pool_client, &Record { kind: HintKind::Listing, header, path: &path });
         }
-        let batches = wish.batches(names, remote, |key, run| core.expect(key, run));
-        let mut refused = Telling::to(core);
+        let batches = wish.batches(names, remote, |key, run| pool_client.expect(key, run));
+        let mut refused = Notifications::to(pool_client);
         let mut state = self.lock();
         for batch in batches {
             if state.closing || !state.sched.queue.add_names(batch.clone()) {

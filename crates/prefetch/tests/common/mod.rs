@@ -40,7 +40,7 @@ pub fn seed() -> u64 {
 
 /// Remembers all that it is told. While `gate` is shut, completions do not return.
 #[derive(Default)]
-pub struct Watch {
+pub struct RecordingSink {
     pub done: Mutex<HashSet<u64>>,
     pub expected: Mutex<HashSet<u64>>,
     /// Accesses that the target has made, as a test says.
@@ -51,7 +51,7 @@ pub struct Watch {
     opened: Condvar,
 }
 
-impl Sink for Watch {
+impl Sink for RecordingSink {
     fn done(&self, key: Identity) {
         self.done.lock().unwrap().insert(key.raw());
     }
@@ -74,7 +74,7 @@ impl Sink for Watch {
     }
 }
 
-impl Watch {
+impl RecordingSink {
     pub fn is_done(&self, key: Identity) -> bool {
         self.done.lock().unwrap().contains(&key.raw())
     }
@@ -87,7 +87,7 @@ impl Watch {
 
 pub struct Bench {
     pub dir: tempfile::TempDir,
-    pub watch: Arc<Watch>,
+    pub watch: Arc<RecordingSink>,
     pub client: Client,
     pub prefetcher: Prefetcher,
 }
@@ -95,7 +95,7 @@ pub struct Bench {
 impl Bench {
     pub fn new(max_in_flight: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(RecordingSink::default());
         let options = Options { max_in_flight, ..Options::default() };
         let prefetcher = Prefetcher::new(options, |_, _| ());
         let client = prefetcher.client(watch.clone());

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use runahead_abi::hint_record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
-use runahead_admission::Common as Admission;
-use runahead_admission::degradation_counts::Reasons;
+use runahead_admission::SessionAdmission as Admission;
+use runahead_admission::degradation_counts::ReasonCounts;
 use runahead_admission::process::doorbell;
 use runahead_admission::process::shared_memory;
-use runahead_admission::slow_devices::Waits;
+use runahead_admission::slow_devices::DeviceWaits;
 use runahead_prefetch::Prefetcher;
 use runahead_supervisor::follow_policy::FollowPolicy;
 use runahead_supervisor::io_process::IoProcess;
@@ -36,8 +36,8 @@ impl Target {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        let waits = Arc::new(Waits::new(front, 1000));
-        let degraded = Arc::new(Reasons::default());
+        let waits = Arc::new(DeviceWaits::new(front, 1000));
+        let degraded = Arc::new(ReasonCounts::default());
         let tasks = Arc::new(TaskLimits::default());
         let admission = Arc::new(Admission {
             prefetcher,

@@ -154,7 +154,7 @@ pub(super) fn explain(path: &[u8], last: Range<usize>, ending: usize, name: &Nam
 }
 
 /// A rule, and what came of it.
-pub(super) struct Tried {
+pub(super) struct RuleRecord {
     pub rule: Rule,
     confirmed: u32,
     /// Files that were looked for by it, and of those the ones that were used.
@@ -165,7 +165,7 @@ pub(super) struct Tried {
 /// Rules of one client.
 #[derive(Default)]
 pub(super) struct Rules {
-    all: Vec<Tried>,
+    all: Vec<RuleRecord>,
     active: Vec<u16>,
 }
 
@@ -177,7 +177,7 @@ impl Rules {
             Some(number) => number,
             None if self.all.len() >= RULES_MAX => return None,
             None => {
-                self.all.push(Tried { rule, confirmed: 0, tried: 0, used: 0 });
+                self.all.push(RuleRecord { rule, confirmed: 0, tried: 0, used: 0 });
                 self.all.len() - 1
             }
         };
@@ -194,7 +194,7 @@ impl Rules {
         self.active.clone()
     }
 
-    pub(super) fn get(&self, number: u16) -> &Tried {
+    pub(super) fn get(&self, number: u16) -> &RuleRecord {
         &self.all[usize::from(number)]
     }
 

@@ -7,7 +7,7 @@ const MS: u64 = 1_000_000;
 
 /// Kind of worlds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum WorldKind {
     Any,
     /// Worlds without hints, so that there are guesses, on storage so fast that guesses hardly pay.
     Unhinted,
@@ -57,7 +57,7 @@ fn program(
         arriving: HashMap::new(),
         guessed: HashSet::new(),
         uses: Arc::default(),
-        told: Told::default(),
+        told: SupervisorReport::default(),
         waiting: false,
         ended: 0,
     }
@@ -70,12 +70,12 @@ fn directories(random: &mut Random) -> Directories {
     Directories { files, read: if random.one_in(2) { files } else { EVIDENCE } }
 }
 
-fn world(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
+fn world(seed: u64, plant: Option<PlantedFault>, sort: WorldKind) -> World {
     let mut random = Random(seed);
     let count = 1 + random.below(3);
     let kind = |random: &mut Random| match sort {
-        Sort::Any => random.below(5),
-        Sort::Unhinted => 4 + random.below(2),
+        WorldKind::Any => random.below(5),
+        WorldKind::Unhinted => 4 + random.below(2),
     };
     let devices: Vec<_> = (0..count).map(|_| device(kind(&mut random), &mut random)).collect();
     let mut scheduler = Scheduler::new(256, 1 << 14);
@@ -85,10 +85,10 @@ fn world(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
         let client = scheduler.queue.open_client();
         let compute = [20_000, 300_000, 3 * MS, 15 * MS][random.below(4) as usize];
         let budget = [1 << 20, 4 << 20, 256 << 20][random.below(3) as usize];
-        let told = if plant == Some(Plant::IgnoresBudget) { u64::MAX / 2 } else { budget };
+        let told = if plant == Some(PlantedFault::IgnoresBudget) { u64::MAX / 2 } else { budget };
         scheduler.set_pace(client, Pace { compute: Duration::from_nanos(compute), budget: told });
         let mut program = program(client, devices.len(), (compute, budget), &mut random);
-        if sort == Sort::Unhinted {
+        if sort == WorldKind::Unhinted {
             program.lead = 0;
         }
         scheduler.queue.watch_use(client, program.uses.clone());
@@ -111,7 +111,7 @@ fn world(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
     }
 }
 
-fn run(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
+fn run(seed: u64, plant: Option<PlantedFault>, sort: WorldKind) -> World {
     let mut world = go(world(seed, plant, sort), seed);
     for n in 0..world.programs.len() {
         let mut fx = Effects::default();
@@ -156,7 +156,7 @@ fn no_world_breaks_a_promise() {
     let (mut far, mut near, mut demands, mut met, mut all) = (0, 0, 0, 0f64, (0.0, 0));
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
-        let checks = run(seed, None, Sort::Any).checks;
+        let checks = run(seed, None, WorldKind::Any).checks;
         let (broken, average) = (&checks.violations, checks.met());
         assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, demands met {average:.1}");
         far += checks.begun_far;
@@ -180,7 +180,7 @@ fn no_guesses_cost_too_much() {
     let (mut used, mut most, mut alive) = (0, 0f64, (0, 0));
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
-        let World { checks, processors, programs, .. } = run(seed, None, Sort::Unhinted);
+        let World { checks, processors, programs, .. } = run(seed, None, WorldKind::Unhinted);
         let (broken, part) = (&checks.violations, checks.account_most);
         assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, {part:.2} of what they may");
         used += checks.account.used;
@@ -209,14 +209,14 @@ const LOSS_MOST: (f64, f64) = (1.6, 4.0);
 
 /// Returns the times of the targets in the world of `seed`, as multiples of their times without us;
 /// and true if storage serves requests side by side.
-fn losses(seed: u64, plant: Option<Plant>) -> impl Iterator<Item = (f64, bool)> {
+fn losses(seed: u64, plant: Option<PlantedFault>) -> impl Iterator<Item = (f64, bool)> {
     let ends = |world: World| go(world, seed).programs.into_iter().map(|program| program.ended);
-    let made = world(seed, plant, Sort::Any);
+    let made = world(seed, plant, WorldKind::Any);
     let beside = |program: &Program| {
         program.devices.iter().all(|&device| made.devices[device].servers >= SIDE_BY_SIDE)
     };
     let beside: Vec<_> = made.programs.iter().map(beside).collect();
-    let plain = ends(World { plain: true, ..world(seed, None, Sort::Any) });
+    let plain = ends(World { plain: true, ..world(seed, None, WorldKind::Any) });
     let ratios = ends(made).zip(plain).map(|(with, plain)| with as f64 / plain as f64);
     ratios.zip(beside)
 }
@@ -247,7 +247,7 @@ fn no_target_loses_more_than_the_bound() {
 #[test]
 fn the_same_seed_makes_the_same_world() {
     let end = |seed| {
-        let world = run(seed, None, Sort::Any);
+        let world = run(seed, None, WorldKind::Any);
         (world.now, world.checks.demands, world.checks.begun_near, world.checks.longest_wait)
     };
     (1..4).for_each(|seed| assert_eq!(end(seed), end(seed)));
@@ -259,23 +259,24 @@ fn the_same_seed_makes_the_same_world() {
 fn planted_violations_are_found() {
     const TRIED: u64 = 20 * WORLDS;
     let plants = [
-        (Plant::IgnoresHorizon, "a hint beyond the horizon was begun on a busy device"),
-        (Plant::IgnoresBudget, "more was read ahead than the budget"),
-        (Plant::IgnoresLimit, "demands met too many prefetches"),
-        (Plant::HintsFirst, "a hint was begun before a demand"),
-        (Plant::KeepsCancelled, "a hint was begun that had been given up"),
-        (Plant::Silent, "a hint was neither done nor forgotten"),
-        (Plant::InventsWaits, "guesses have cost more than they may"),
+        (PlantedFault::IgnoresHorizon, "a hint beyond the horizon was begun on a busy device"),
+        (PlantedFault::IgnoresBudget, "more was read ahead than the budget"),
+        (PlantedFault::IgnoresLimit, "demands met too many prefetches"),
+        (PlantedFault::HintsFirst, "a hint was begun before a demand"),
+        (PlantedFault::KeepsCancelled, "a hint was begun that had been given up"),
+        (PlantedFault::Silent, "a hint was neither done nor forgotten"),
+        (PlantedFault::InventsWaits, "guesses have cost more than they may"),
     ];
     let seed = crate::test_support::seed();
     for (plant, what) in plants {
-        let sort = if plant == Plant::InventsWaits { Sort::Unhinted } else { Sort::Any };
+        let sort =
+            if plant == PlantedFault::InventsWaits { WorldKind::Unhinted } else { WorldKind::Any };
         let mut worlds = (0..TRIED).map(|n| run(seed.wrapping_add(n), Some(plant), sort));
         let found = worlds.any(|world| world.checks.violations.contains(what));
         assert!(found, "{plant:?} was not found out");
     }
-    let mut worlds = (0..TRIED).map(|n| losses(seed.wrapping_add(n), Some(Plant::ReadsOn)));
+    let mut worlds = (0..TRIED).map(|n| losses(seed.wrapping_add(n), Some(PlantedFault::ReadsOn)));
     let found =
         worlds.any(|mut targets| targets.any(|(times, beside)| beside && times > LOSS_MOST.0));
-    assert!(found, "{:?} was not found out", Plant::ReadsOn);
+    assert!(found, "{:?} was not found out", PlantedFault::ReadsOn);
 }

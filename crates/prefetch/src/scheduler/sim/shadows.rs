@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use runahead_predict::cost_benefit::{Change, CostBenefit};
+use runahead_predict::cost_benefit::{CostBenefit, ShadowDecision};
 
 use super::*;
 
@@ -77,9 +77,9 @@ impl World {
         shadows.weighed = self.now;
         let sample = shadows.sample(program.budget, depth);
         let change = shadows.cost_benefit.observe(Duration::from_nanos(self.now), &sample);
-        let stops = matches!(change, Some(Change::Stop(_))) || sole && !shadows.sole;
+        let stops = matches!(change, Some(ShadowDecision::Stop(_))) || sole && !shadows.sole;
         shadows.stopped = match change {
-            Some(change) => matches!(change, Change::Stop(_)),
+            Some(change) => matches!(change, ShadowDecision::Stop(_)),
             None => shadows.stopped,
         };
         shadows.sole |= sole;

@@ -36,9 +36,9 @@ pub(super) const EVIDENCE: u64 = 3;
 /// Run number that stands for a file that the program does not read.
 const OTHERS: u32 = 1 << 16;
 
-/// State of a program that the supervisor knows.
+/// Waits and processor time of a program that the supervisor reports to the scheduler.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct SupervisorReport {
     /// Unforeseen waits of which the scheduler does not know yet.
     waits: (u32, u64),
     /// Processor time that workers had used, and the program's wait for processors, at the last
@@ -76,16 +76,16 @@ impl Processors {
 
 /// Knows which guesses were used.
 #[derive(Default)]
-pub(super) struct Uses(Mutex<HashSet<Identity>>);
+pub(super) struct GuessUses(Mutex<HashSet<Identity>>);
 
-impl Uses {
+impl GuessUses {
     fn used(&self, file: File) {
         let key = Identity::ROOT.join(file.path().as_bytes()).chunk(ChunkIndex(0));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 }
 
-impl Sink for Uses {
+impl Sink for GuessUses {
     fn done(&self, _: Identity) {}
 
     fn forget(&self, _: Identity, _: u32) {}
@@ -227,7 +227,7 @@ impl World {
         if count > 0 {
             self.scheduler.waited(count.into(), Duration::from_nanos(time));
         }
-        if self.plant == Some(Plant::InventsWaits) {
+        if self.plant == Some(PlantedFault::InventsWaits) {
             self.scheduler.waited(0, Duration::from_secs(1));
         }
         let Processors { used, delayed, .. } = self.processors;
