@@ -51,7 +51,8 @@ pub(crate) fn set_interest(nr: u64, how: u8) {
     RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
 }
 
-/// Route of a call where a [`ReportingPolicy`] can do with less than a report.
+/// Route of a call where a [`ReportingPolicy`](crate::ReportingPolicy) can do with less than a
+/// report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallRoute {
     /// The call is made as it stands, and the policy does not see it.
