@@ -67,9 +67,9 @@ pub fn elsewhere(rows: &[Row]) -> Vec<Row> {
     ELSEWHERE.iter().map(row).collect()
 }
 
-/// Rows, and the mechanisms of `runahead run --without` that each is measured without: those that it
-/// was made for, and on each of the first five rows those that concern every shadow. On rotating
-/// disks a wrong hint delays others.
+/// Rows, and the mechanisms of `runahead run --without` that are switched off in each: those that
+/// the row was made for, and in the first five rows those that concern every shadow. On rotating
+/// disks a wrong hint delays other requests.
 #[rustfmt::skip]
 static ABLATED: [(&str, &[&str]); 12] = [
     ("sqlite-range", &["stale", "again", "horizon", "memory", "touched"]),

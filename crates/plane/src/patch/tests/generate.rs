@@ -150,8 +150,9 @@ impl Writer<'_> {
             10 => self.two(&[0x0f, pick(&[0x44, 0x42, 0x4f, 0x48, 0xaf, 0xb7])], a, b),
             11 => self.put(&[0x0f, pick(&[0x92, 0x94, 0x9c]), 0xc3]), // setcc bl
             12 => self.put(&[0xc1, pick(&[0xe3, 0xea, 0xd7]), byte & 31]),
-            13 => self.put(&[0x48, 0x8d, 0x94, 0x3b, byte, 0xc3, 0xeb, 0x00]), // lea rdx, [rbx + rdi + n]
-            14 => self.put(&[0x56, 0x5f]),                                     // push rsi; pop rdi
+            // lea rdx, [rbx + rdi + n]
+            13 => self.put(&[0x48, 0x8d, 0x94, 0x3b, byte, 0xc3, 0xeb, 0x00]),
+            14 => self.put(&[0x56, 0x5f]), // push rsi; pop rdi
             _ => self.put(&[0xc7, 0x44, 0x24, 0xb8, 39, 0, 0, 0]), // mov dword [rsp - 72], 39
         }
     }
