@@ -14,7 +14,7 @@ use runahead_harness::{Interrupted, System};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Common(#[from] runahead_harness::Error),
+    Harness(#[from] runahead_harness::Error),
     #[error(transparent)]
     Testbed(#[from] runahead_testbed::Error),
     #[error(transparent)]
@@ -53,13 +53,13 @@ impl Error {
 
 impl From<System> for Error {
     fn from(error: System) -> Self {
-        Self::Common(error.into())
+        Self::Harness(error.into())
     }
 }
 
 impl From<Interrupted> for Error {
     fn from(error: Interrupted) -> Self {
-        Self::Common(error.into())
+        Self::Harness(error.into())
     }
 }
 

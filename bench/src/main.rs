@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-bench: {e}");
             ExitCode::from(match e {
-                Error::Common(runahead_harness::Error::Interrupted(_)) => 130,
+                Error::Harness(runahead_harness::Error::Interrupted(_)) => 130,
                 Error::NoRow(_) | Error::NoSystem => 2,
                 _ => 1,
             })

@@ -3,7 +3,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Returns the numbers of two processors, or none if there are not two.
-pub fn two() -> (Option<usize>, Option<usize>) {
+pub fn two_processors() -> (Option<usize>, Option<usize>) {
     let Ok(allowed) = sched_getaffinity(None) else { return (None, None) };
     let mut found = (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n));
     match (found.next(), found.next()) {

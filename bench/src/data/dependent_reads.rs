@@ -99,7 +99,7 @@ pub fn reread(ground: &JobPlaces<'_>) -> Result<Job, Error> {
 pub fn beside(ground: &JobPlaces<'_>) -> Result<Job, Error> {
     let spin: PathBuf = compile::program("spin", SPIN, ground.out)?;
     let told = ground.out.join("spin.told");
-    let processor = allowed_processors::two().0.unwrap_or(0).to_string();
+    let processor = allowed_processors::two_processors().0.unwrap_or(0).to_string();
     let millions = ground.size("2000", "20");
     let mut job = chase(ground)?;
     job.around = ["taskset", "-c", &processor, "sh", "-c", BESIDE, "sh"].map(Into::into).into();

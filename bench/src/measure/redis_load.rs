@@ -44,7 +44,7 @@ pub fn serve(
     prefix: &[OsString],
     load: Load,
 ) -> Result<Outcome, Error> {
-    let (server_cpu, benchmark_cpu) = allowed_processors::two();
+    let (server_cpu, benchmark_cpu) = allowed_processors::two_processors();
     let socket = job.cwd.join(REDIS_SOCKET);
     let mut running = runner.start(job, kind, &[pinned(server_cpu)?, prefix.to_vec()].concat())?;
     let mut connection = running.until(|| Connection::open(&socket))?;

@@ -162,7 +162,7 @@ impl Bench {
             let us = |ns: f64| format!("{:.0}", ns / 1e3);
             let asked = self.ask(true, &["checkpoint", &words[0], &words[1], &words[2]]);
             let [checkpoint, commit, rollback] = match asked {
-                Err(Error::Common(runahead_harness::Error::Helper { status, .. }))
+                Err(Error::Harness(runahead_harness::Error::Helper { status, .. }))
                     if status.code() == Some(CANNOT) =>
                 {
                     ["waits".to_owned(), String::new(), String::new()]

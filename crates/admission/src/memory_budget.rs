@@ -103,7 +103,7 @@ impl Budget {
 /// Returns the bytes that may be prefetched and not used yet, of all processes together, as things
 /// are now.
 pub fn bytes() -> u64 {
-    machine().min(room_of("self").unwrap_or(u64::MAX)) / SHARE
+    available_memory().min(room_of("self").unwrap_or(u64::MAX)) / SHARE
 }
 
 /// Reads that may be under way at a time, at most `most`: each has a thread with a buffer of its
@@ -232,7 +232,7 @@ pub fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
 }
 
 /// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
-fn machine() -> u64 {
+fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse().ok());

@@ -46,7 +46,7 @@ impl Mounts {
     }
 
     /// Returns [`runahead_abi::agent_config::AgentConfig::rotational_devices`].
-    pub fn rotational(&self) -> [u64; ROTATIONAL_DEVICES_MAX] {
+    pub fn rotational_devices(&self) -> [u64; ROTATIONAL_DEVICES_MAX] {
         // Those without a number of their own are of no block device.
         let is_rotational = |device: &u64| {
             let (major, minor) = ((device >> 32) as u32, *device as u32);

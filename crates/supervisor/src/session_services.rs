@@ -86,7 +86,7 @@ impl PreparedSession {
             io_process_pid: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
-            rotational_devices: mounts.rotational(),
+            rotational_devices: mounts.rotational_devices(),
             slow_devices: [0; _],
             follow_filter: [0; _],
             plant: faults.plant_code(),

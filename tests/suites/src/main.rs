@@ -35,7 +35,7 @@ mod written_files;
 use std::process::ExitCode;
 
 use clap::Parser;
-use runahead_harness::Error as Common;
+use runahead_harness::Error as HarnessError;
 use runahead_harness::{interrupt, note, read_json, say};
 
 use error::Error;
@@ -48,10 +48,10 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-suites: {e}");
             ExitCode::from(match e {
-                Error::Common(Common::Interrupted(_)) => 130,
+                Error::Harness(HarnessError::Interrupted(_)) => 130,
                 Error::NoSuite(_)
                 | Error::NoUnit { .. }
-                | Error::Common(Common::NoSubject { .. }) => 2,
+                | Error::Harness(HarnessError::NoSubject { .. }) => 2,
                 Error::Prepare { .. } | Error::Nowhere(_) => 4,
                 _ => 3,
             })

@@ -53,7 +53,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let mut failed = None;
     let tolerate = options.suites.is_empty();
     let mut tolerated = |e: Error| match e {
-        Error::Common(runahead_harness::Error::Interrupted(_)) => Err(e),
+        Error::Harness(runahead_harness::Error::Interrupted(_)) => Err(e),
         e if tolerate => {
             note!("runahead-suites: {e}");
             failed.get_or_insert(e);

@@ -55,11 +55,11 @@ impl Rules {
         let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
         let is_written_seen =
             matches!(self.second, SecondRun::Planted(..)) && command.format.repeats_itself();
-        let half = |name: &str, n: usize, front: &[String], limit| {
+        let half = |name: &str, n: usize, prefix: &[String], limit| {
             half::run(
                 disk,
                 &command,
-                front,
+                prefix,
                 RunConditions { limit, is_written_seen },
                 &out.join(format!("{name}-{n}")),
             )
@@ -71,13 +71,13 @@ impl Rules {
             return Ok(outcome(unit, &native, &[], Some(text)));
         }
         let mut times = 3.0;
-        let front = match &self.second {
+        let prefix = match &self.second {
             SecondRun::Nothing => {
                 remove(out)?;
                 return Ok(outcome(unit, &native, &[], None));
             }
             SecondRun::Native => Vec::new(),
-            SecondRun::Runahead(path) => half::front(path),
+            SecondRun::Runahead(path) => half::runahead_prefix(path),
             SecondRun::Planted(plant, seed) => {
                 if let Some((_, why)) = ready.suite.unplanted.iter().find(|(name, _)| *name == unit)
                 {
@@ -90,11 +90,11 @@ impl Rules {
         };
         let patience = own_limit.min(Duration::from_secs(60));
         let limit = Duration::from_secs_f64(native[0].seconds * times) + patience;
-        let mut ahead = vec![half("ahead", 1, &front, limit)?];
+        let mut ahead = vec![half("ahead", 1, &prefix, limit)?];
         if compare(&native, &ahead) != Default::default() {
             for n in 2..self.reruns + 2 {
                 native.push(half("native", n, &[], native_limit)?);
-                ahead.push(half("ahead", n, &front, limit)?);
+                ahead.push(half("ahead", n, &prefix, limit)?);
             }
             self.keep(ready.suite.name, unit, out)?;
         }

@@ -57,9 +57,9 @@ fn as_root(disk: &Path, argv: &[String]) -> Vec<String> {
     all
 }
 
-/// Returns the command line that runs `command` on `disk`, behind `front` (runahead with its
+/// Returns the command line that runs `command` on `disk`, behind `prefix` (runahead with its
 /// options, or nothing).
-pub fn argv(disk: &Path, command: &Command, front: &[String]) -> Vec<String> {
+pub fn argv(disk: &Path, command: &Command, prefix: &[String]) -> Vec<String> {
     let inner = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "env", "-i"];
     let mut all: Vec<String> = inner.map(str::to_owned).to_vec();
     all.push(format!("--chdir={}", command.dir));
@@ -75,7 +75,7 @@ pub fn argv(disk: &Path, command: &Command, front: &[String]) -> Vec<String> {
     ];
     // The later of two wins.
     all.extend(usual.iter().chain(&command.env).map(|(name, value)| format!("{name}={value}")));
-    all.extend_from_slice(front);
+    all.extend_from_slice(prefix);
     all.extend_from_slice(&command.argv);
     as_root(disk, &all)
 }

@@ -76,18 +76,18 @@ pub struct RunConditions {
     pub is_written_seen: bool,
 }
 
-/// Runs `command` from a cold disk, with `front` in front of it. Its outputs
+/// Runs `command` from a cold disk, with `prefix` in front of it. Its outputs
 /// are then in `out`, a directory that is created.
 pub fn run(
     disk: &SlowDisk,
     command: &suite_definition::Command,
-    front: &[String],
+    prefix: &[String],
     how: RunConditions,
     out: &Path,
 ) -> Result<Half, Error> {
     disk.fresh()?;
     fs::create_dir_all(out).map_err(Error::system("create", out))?;
-    let argv = inside::argv(disk.dir(), command, front);
+    let argv = inside::argv(disk.dir(), command, prefix);
     let create = |name| {
         let path = out.join(name);
         File::create(&path).map_err(Error::system("create", path))
@@ -145,7 +145,7 @@ pub fn planter(plant: &Path, seed: u64) -> Vec<String> {
 }
 
 /// Returns `runahead run` to put in front of a command.
-pub fn front(runahead: &Path) -> Vec<String> {
+pub fn runahead_prefix(runahead: &Path) -> Vec<String> {
     let stats = format!("--stats=json:{WORK}/{STATS}");
     [&runahead.to_string_lossy(), "run", &stats, "--"].map(str::to_owned).to_vec()
 }

@@ -11,7 +11,7 @@ use crate::slow_disk::SlowDisk;
 use crate::subject_copy::Copy;
 use crate::suites::all_suites::named;
 use crate::suites::suite_definition;
-use crate::unit_run::front;
+use crate::unit_run::runahead_prefix;
 use crate::{mount_namespace, suite_cache, unit_namespaces};
 
 /// Opens the shell. False if it failed.
@@ -29,7 +29,7 @@ pub fn shell(options: &Shell) -> Result<bool, Error> {
     disk.fresh()?;
     let unit = (suite.command)(&options.unit, &ready.version, &ready.tree);
     let line = quoted(&unit.argv);
-    let ahead = quoted(&front(&runahead.path));
+    let ahead = quoted(&runahead_prefix(&runahead.path));
     note!("natively:       {line}\nunder runahead: {ahead} {line}");
     let script = options.command.as_deref().unwrap_or("exec sh -i");
     let mut env = unit.env.clone();

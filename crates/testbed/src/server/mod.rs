@@ -121,7 +121,7 @@ extern "C" fn serve_if_asked() {
         Ok(()) => 0,
         Err(Failure(step, path, error)) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            greet(&StartReport::Failed { step, path, errno });
+            report_start(&StartReport::Failed { step, path, errno });
             1
         }
     };
@@ -184,7 +184,7 @@ fn serve<F: Filesystem>(
         Ok(())
     };
     threads().map_err(Failure::at(Step::StartServer, "/proc/self/exe"))?;
-    greet(&StartReport::Ready);
+    report_start(&StartReport::Ready);
     control::serve(listener, &pacer, || make_cold(&notifier))
 }
 
@@ -220,8 +220,8 @@ fn behave_like_hardware() {
 }
 
 /// Tells the starter how it went and lets go of its pipe, for which it may be waiting to be closed.
-fn greet(hello: &StartReport) {
-    let mut line = serde_json::to_vec(hello).unwrap_or_default();
+fn report_start(report: &StartReport) {
+    let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');
     let _ = io::stdout().write_all(&line);
     let _ = io::stdout().flush();
