@@ -7,6 +7,7 @@
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
+use runahead_estimators::TickRate;
 
 use runahead_estimators::follow_filter::{FollowFilter, PROGRAMS_MAX};
 use runahead_estimators::slow_devices::{SLOW_DEVICES_MAX, SlowDevices};
@@ -157,7 +158,7 @@ pub struct AgentConfig {
     pub socket: [u8; SOCKET_BYTES],
     /// Secret that a request must contain: an address can be found out, this cannot.
     pub token: [u8; TOKEN_BYTES],
-    /// Time-stamp ticks in a microsecond.
+    /// Time-stamp ticks in a microsecond, read by [`AgentConfig::tick_rate`].
     pub ticks_per_us: u64,
     /// Offset of the register of protection keys in the vector state of a signal frame (Intel's
     /// manual, volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of
@@ -220,6 +221,11 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// Bytes at the front of the file that hold all that changes.
     pub const CHANGES_IN: usize = 4096;
+
+    /// Rate of the time-stamp counter.
+    pub const fn tick_rate(&self) -> TickRate {
+        TickRate::new(self.ticks_per_us)
+    }
 
     /// The table of slow devices, in the mapping whose front is `this`.
     ///

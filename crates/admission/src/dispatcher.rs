@@ -11,6 +11,7 @@ use crate::process::read_rights::RightsCheck;
 use crate::process::shared_memory::Mapping;
 use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
+use runahead_estimators::Ticks;
 use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::cost_benefit::{INTERVAL, ShadowDecision};
 use runahead_prefetch::{Client, Pace, memory_path};
@@ -95,12 +96,12 @@ pub struct Dispatcher {
 #[derive(Clone, Copy, Default)]
 struct BookedTotals {
     syncs: u64,
-    sync_ticks: u64,
+    sync_time: Ticks,
     /// Unforeseen waits.
     waits: u64,
-    wait_ticks: u64,
-    /// Ticks of all waits, foreseen or not.
-    all_wait_ticks: u64,
+    wait_time: Ticks,
+    /// Time of all waits, foreseen or not.
+    all_wait_time: Ticks,
 }
 
 /// Time that a process (its first thread) has waited for a processor. The kernel's text has the
@@ -113,14 +114,14 @@ fn processor_delay(process: Pid) -> Option<Duration> {
 
 impl BookedTotals {
     fn of(control: &Control) -> Self {
-        let wait_ticks = control.stall_ticks_unforeseen.load(Relaxed);
+        let unforeseen = control.stall_ticks_unforeseen.load(Relaxed);
         let foreseen = control.stall_ticks_foreseen.load(Relaxed);
         BookedTotals {
             syncs: control.syncs.load(Relaxed),
-            sync_ticks: control.sync_ticks.load(Relaxed),
+            sync_time: Ticks(control.sync_ticks.load(Relaxed)),
             waits: control.stalls_unforeseen.load(Relaxed),
-            wait_ticks,
-            all_wait_ticks: wait_ticks.wrapping_add(foreseen),
+            wait_time: Ticks(unforeseen),
+            all_wait_time: Ticks(unforeseen.wrapping_add(foreseen)),
         }
     }
 }
@@ -382,19 +383,21 @@ impl Dispatcher {
         let ledger = &self.session.ledger;
         let plus = |now: u64, before: u64| now.saturating_sub(before);
         let syncs = plus(now.syncs, before.syncs);
-        let ticks = plus(now.sync_ticks, before.sync_ticks);
+        let ticks = now.sync_time.saturating_sub(before.sync_time).0;
         let count = ledger.syncs.fetch_add(syncs, Relaxed).saturating_add(syncs);
         let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
-        let us = |ticks: u64| ticks / self.session.waits.ticks_per_us().max(1);
-        ledger.crowd.waited(us(plus(now.all_wait_ticks, before.all_wait_ticks)));
+        let since = |now: Ticks, before| {
+            now.saturating_sub(before).to_micros(self.session.waits.tick_rate())
+        };
+        ledger.crowd.waited(since(now.all_wait_time, before.all_wait_time));
         if !self.session.without.concurrency {
             ledger.crowd.tell(control);
             self.client.waiters(ledger.crowd.waiters());
         }
         let waits = plus(now.waits, before.waits);
         if waits > 0 {
-            let time = Duration::from_micros(us(plus(now.wait_ticks, before.wait_ticks)));
+            let time = Duration::from(since(now.wait_time, before.wait_time));
             // Whatever the process says.
             self.client.waited(waits, time.min(self.joined.elapsed()));
         }

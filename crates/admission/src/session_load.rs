@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use runahead_abi::Control;
+use runahead_estimators::Micros;
 
 /// Interval of looks: the kernel counts processor time in hundredths of a second.
 const EVERY: Duration = Duration::from_millis(100);
@@ -43,8 +44,8 @@ struct Processors {
 
 impl SessionLoad {
     /// Threads of a process have waited so long, together, since that was last told.
-    pub(crate) fn waited(&self, us: u64) {
-        self.waited_us.fetch_add(us, Relaxed);
+    pub(crate) fn waited(&self, time: Micros) {
+        self.waited_us.fetch_add(time.0, Relaxed);
         let mut before = match self.before.try_lock() {
             Ok(before) => before,
             Err(TryLockError::Poisoned(before)) => PoisonError::into_inner(before),

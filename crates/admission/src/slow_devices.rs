@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use runahead_abi::Control;
-use runahead_estimators::SlowDevices;
 use runahead_estimators::follow_filter::ProgramKey;
+use runahead_estimators::{Micros, SlowDevices, TickRate, Ticks};
 
 use crate::process::shared_memory::AgentFileFront;
 use crate::process::tsc_clock::ticks;
@@ -18,16 +18,13 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Waits of a session's programs, by device.
 pub struct DeviceWaits {
     front: AgentFileFront,
-    ticks_per_us: u64,
-    /// [`LONGEST`] in ticks.
-    longest_ticks: u64,
+    rate: TickRate,
 }
 
 impl DeviceWaits {
     /// Creates the table for the agent's file, whose front is `front`.
-    pub fn new(front: AgentFileFront, ticks_per_us: u64) -> Self {
-        let longest_ticks = LONGEST.as_micros() as u64 * ticks_per_us;
-        DeviceWaits { front, ticks_per_us, longest_ticks }
+    pub fn new(front: AgentFileFront, rate: TickRate) -> Self {
+        DeviceWaits { front, rate }
     }
 
     /// Has programs expect to wait from their start.
@@ -41,9 +38,9 @@ impl DeviceWaits {
         self.front.io_process_pid().store(pid.into(), Relaxed);
     }
 
-    /// Time-stamp ticks in a microsecond.
-    pub fn ticks_per_us(&self) -> u64 {
-        self.ticks_per_us
+    /// Rate of the time-stamp counter.
+    pub fn tick_rate(&self) -> TickRate {
+        self.rate
     }
 
     fn devices(&self) -> &SlowDevices {
@@ -60,7 +57,7 @@ impl DeviceWaits {
         if control.waited_ticks.load(Relaxed) == 0 {
             return;
         }
-        let time = control.waited_ticks.swap(0, Relaxed);
+        let time = Ticks(control.waited_ticks.swap(0, Relaxed));
         self.note(control.waited_device.load(Relaxed), time);
     }
 
@@ -69,11 +66,11 @@ impl DeviceWaits {
     pub fn time_waited(&self, control: &Control) -> Duration {
         let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
         let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
-        Duration::from_micros(ticks / self.ticks_per_us.max(1))
+        Ticks(ticks).to_micros(self.rate).into()
     }
 
     /// Time-stamp up to which some device is slow; 0: no program has waited.
-    pub fn latest(&self) -> u64 {
+    pub fn latest(&self) -> Ticks {
         self.devices().latest()
     }
 
@@ -87,12 +84,12 @@ impl DeviceWaits {
         self.front.follow_filter().has(program, ticks())
     }
 
-    fn ticks_in(&self, time: Duration) -> u64 {
-        (time.as_micros() as u64).saturating_mul(self.ticks_per_us)
+    fn ticks_in(&self, time: Duration) -> Ticks {
+        Micros::from(time).to_ticks(self.rate)
     }
 
-    fn note(&self, device: u64, time: u64) {
-        self.devices().waited(device, ticks(), time.min(self.longest_ticks));
+    fn note(&self, device: u64, time: Ticks) {
+        self.devices().waited(device, ticks(), time.min(self.ticks_in(LONGEST)));
     }
 }
 
@@ -113,7 +110,7 @@ mod tests {
     fn programs_see_what_is_slow_and_cannot_change_it() {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front = shared_memory::fill(&file, &[0; 2 * AgentConfig::CHANGES_IN], &[1, 2, 3]);
-        let waits = DeviceWaits::new(front.expect("room in it"), 1000);
+        let waits = DeviceWaits::new(front.expect("room in it"), TickRate::new(1000));
         let length = AgentConfig::CHANGES_IN;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let map = |flags| {
@@ -123,10 +120,10 @@ mod tests {
         let mapped = map(MapFlags::PRIVATE).expect("programs map it");
         // SAFETY: that mapping, which stays until the end of the test.
         let seen = unsafe { AgentConfig::slow_devices(mapped.cast()) };
-        assert_eq!(seen.latest(), 0);
+        assert_eq!(seen.latest(), Ticks(0));
         waits.waited(7, Duration::from_millis(5));
         assert!(seen.is_slow(7, ticks()) && !seen.is_slow(8, ticks()));
-        assert!(!seen.is_slow(7, ticks() + 5_000_000 * 64));
+        assert!(!seen.is_slow(7, ticks() + Ticks(5_000_000 * 64)));
 
         assert_eq!(map(MapFlags::SHARED).err(), Some(Errno::PERM));
         let file = std::fs::File::from(file);
@@ -144,20 +141,20 @@ mod tests {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        let waits = DeviceWaits::new(front, 1);
+        let waits = DeviceWaits::new(front, TickRate::ONE);
         let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
         shared.control.waited_device.store(9, Relaxed);
         shared.control.waited_ticks.store(u64::MAX, Relaxed);
         waits.take_reported(&shared.control);
         let devices = waits.devices();
         assert!(devices.is_slow(9, ticks()));
-        assert!(!devices.is_slow(9, ticks() + 64 * LONGEST.as_micros() as u64));
+        assert!(!devices.is_slow(9, ticks() + waits.ticks_in(64 * LONGEST)));
         assert_eq!(shared.control.waited_ticks.load(Relaxed), 0, "it is heard once");
         // Nor does it matter whether the clock is known.
         [&shared.control.stall_ticks_foreseen, &shared.control.stall_ticks_unforeseen]
             .iter()
             .for_each(|ticks| ticks.store(u64::MAX, Relaxed));
-        let waits = DeviceWaits { ticks_per_us: 0, ..waits };
+        let waits = DeviceWaits { rate: TickRate::new(0), ..waits };
         assert_eq!(waits.time_waited(&shared.control), Duration::from_micros(u64::MAX));
     }
 }

@@ -17,8 +17,8 @@ use runahead_abi::hint_record::{
     DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
 };
 use runahead_abi::{Control, HintKind, Record};
-use runahead_estimators::Identity;
 use runahead_estimators::access_identity::CHUNK_BYTES;
+use runahead_estimators::{Identity, Micros, Ticks};
 use runahead_predict::cost_benefit::{CostBenefit, INTERVAL, Sample, ShadowDecision, StopReason};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
@@ -74,8 +74,8 @@ struct Counts {
     used: u64,
     unforeseen: u64,
     lost: u64,
-    /// Ticks that the target waited for foreseen data.
-    late: u64,
+    /// Time that the target waited for foreseen data.
+    late: Ticks,
 }
 
 impl Counts {
@@ -85,7 +85,7 @@ impl Counts {
             used: control.hints_used.load(Relaxed),
             unforeseen: control.stalls_unforeseen.load(Relaxed),
             lost: control.hints_lost.load(Relaxed),
-            late: control.stall_ticks_foreseen.load(Relaxed),
+            late: Ticks(control.stall_ticks_foreseen.load(Relaxed)),
         }
     }
 }
@@ -298,8 +298,8 @@ impl Throttle {
         ledger.overdue.fetch_add(self.overdue, Relaxed);
         let lost = counts.lost.saturating_sub(before.lost);
         let late =
-            counts.late.saturating_sub(before.late) / self.session.waits.ticks_per_us().max(1);
-        let dropped = late > 0 && self.drops.has_moved();
+            counts.late.saturating_sub(before.late).to_micros(self.session.waits.tick_rate());
+        let dropped = late > Micros(0) && self.drops.has_moved();
         if lost > 0 || dropped {
             self.ahead.lose(&self.shared.log);
         }
@@ -320,7 +320,7 @@ impl Throttle {
                 .saturating_add(std::mem::take(&mut self.overdue)),
             added: self.ghost.account(&ledger.ghost, refaults, refault::refaults, held),
             lost,
-            late: Duration::from_micros(late),
+            late: late.into(),
             dropped,
             held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
             stall: self.stall(),
@@ -331,10 +331,10 @@ impl Throttle {
     /// Returns the mean length of a stall of this process.
     fn stall(&self) -> Duration {
         let control = &self.shared.control;
-        let (stalls, ticks) = (&control.stalls_unforeseen, &control.stall_ticks_unforeseen);
-        let per_us = self.session.waits.ticks_per_us().max(1);
-        let mean = ticks.load(Relaxed).checked_div(stalls.load(Relaxed));
-        let mean = mean.map_or(STALL, |ticks| Duration::from_micros(ticks / per_us));
+        let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
+        let rate = self.session.waits.tick_rate();
+        let mean = waited.mean_of(control.stalls_unforeseen.load(Relaxed));
+        let mean = mean.map_or(STALL, |mean| mean.to_micros(rate).into());
         mean.clamp(STALLS.0, STALLS.1)
     }
 

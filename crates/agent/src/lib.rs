@@ -63,6 +63,7 @@ pub mod shadow;
 pub mod speculation;
 pub mod targets;
 mod thread_timer;
+mod time_stamp;
 mod uninherited_memory;
 
 use runahead_plane::{self as plane, address_space, arch, spin_lock, sys, thread_owned};

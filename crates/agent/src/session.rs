@@ -5,14 +5,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_abi::{AgentConfig, Control, Shared};
-use runahead_estimators::SlowDevices;
 use runahead_estimators::follow_filter::ProgramKey;
+use runahead_estimators::{SlowDevices, TickRate};
 
 use crate::address_space;
-use crate::arch::ticks;
 use crate::plane::AddressRange;
 use crate::sys;
 use crate::thread_owned::Owned;
+use crate::time_stamp::ticks;
 
 /// The session that this process belongs to. Set once, when the agent starts; copied with the
 /// process into children and shadows.
@@ -43,6 +43,11 @@ impl Session {
     /// True if a mechanism of `bits` is switched off ([`runahead_abi::agent_config::without`]).
     pub fn is_without(&self, bits: u64) -> bool {
         self.config.without & bits != 0
+    }
+
+    /// Rate of the time-stamp counter.
+    pub const fn tick_rate(&self) -> TickRate {
+        self.config.tick_rate()
     }
 
     /// The session of a process that has not joined, whose agent is mapped at `image`.

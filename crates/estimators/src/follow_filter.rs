@@ -9,6 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::Ticks;
 use crate::access_identity::mixed;
 
 /// Programs that can be in the table.
@@ -57,7 +58,7 @@ struct Program {
     /// [`ProgramKey`]; 0: none.
     key: AtomicU64,
     /// Time-stamp up to which it need not be followed.
-    until: AtomicU64,
+    until_ticks: AtomicU64,
 }
 
 /// Table of programs that need not be followed, and until when.
@@ -67,21 +68,23 @@ pub struct FollowFilter {
 }
 
 impl FollowFilter {
-    /// True if `key` need not be followed at `now`, in time-stamp ticks.
-    pub fn has(&self, key: ProgramKey, now: u64) -> bool {
-        let is_it = |p: &Program| p.key.load(Relaxed) == key.0 && p.until.load(Relaxed) > now;
+    /// True if `key` need not be followed at `now`.
+    pub fn has(&self, key: ProgramKey, now: Ticks) -> bool {
+        let is_it =
+            |p: &Program| p.key.load(Relaxed) == key.0 && p.until_ticks.load(Relaxed) > now.0;
         self.programs.iter().any(is_it)
     }
 
     /// Enters `key` as one that need not be followed up to `until`. There may be one writer at a
     /// time. A reader may meanwhile take a new entry for that of the program that had its slot.
-    pub fn add(&self, key: ProgramKey, until: u64) {
+    pub fn add(&self, key: ProgramKey, until: Ticks) {
         let known = self.programs.iter().find(|p| p.key.load(Relaxed) == key.0);
-        let place = known.or_else(|| self.programs.iter().min_by_key(|p| p.until.load(Relaxed)));
+        let place =
+            known.or_else(|| self.programs.iter().min_by_key(|p| p.until_ticks.load(Relaxed)));
         let Some(program) = place else { return };
-        program.until.store(0, Relaxed);
+        program.until_ticks.store(0, Relaxed);
         program.key.store(key.0, Relaxed);
-        program.until.store(until, Relaxed);
+        program.until_ticks.store(until.0, Relaxed);
     }
 }
 
@@ -94,13 +97,21 @@ mod tests {
         // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
         let table: FollowFilter = unsafe { core::mem::zeroed() };
         let key = |n| ProgramKey::new(1, n);
-        assert!(!table.has(key(0), 0));
-        (0..PROGRAMS_MAX as u64).for_each(|n| table.add(key(n), 100 + n));
-        assert!(table.has(key(7), 106) && !table.has(key(7), 107) && !table.has(key(99), 0));
-        table.add(key(7), 50);
-        assert!(table.has(key(7), 49) && !table.has(key(7), 50));
-        table.add(key(99), 1_000);
-        assert!(table.has(key(99), 500) && !table.has(key(7), 49) && table.has(key(0), 99));
+        assert!(!table.has(key(0), Ticks(0)));
+        (0..PROGRAMS_MAX as u64).for_each(|n| table.add(key(n), Ticks(100 + n)));
+        assert!(
+            table.has(key(7), Ticks(106))
+                && !table.has(key(7), Ticks(107))
+                && !table.has(key(99), Ticks(0))
+        );
+        table.add(key(7), Ticks(50));
+        assert!(table.has(key(7), Ticks(49)) && !table.has(key(7), Ticks(50)));
+        table.add(key(99), Ticks(1_000));
+        assert!(
+            table.has(key(99), Ticks(500))
+                && !table.has(key(7), Ticks(49))
+                && table.has(key(0), Ticks(99))
+        );
     }
 
     #[test]

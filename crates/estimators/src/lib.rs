@@ -13,6 +13,7 @@
 //! | [`filesystem_table`] | traits of Linux's file systems |
 //! | [`follow_filter`] | programs that need not be followed for a while |
 //! | [`slow_devices`] | devices on which a process has waited recently |
+//! | [`time_units`] | ticks of the time-stamp counter, and microseconds |
 //! | [`touched_blocks`] | blocks of shared memory that the next shadow will use |
 //! | [`value_predictor`] | values that reads from one place in a program return |
 //! | `atomic_words` | bytes in words that another process may write meanwhile |
@@ -31,6 +32,7 @@ pub mod exemplars;
 pub mod filesystem_table;
 pub mod follow_filter;
 pub mod slow_devices;
+pub mod time_units;
 pub mod touched_blocks;
 pub mod value_predictor;
 
@@ -38,4 +40,5 @@ pub use access_identity::{ChunkIndex, Identity, Parents, Piece};
 pub use cost_account::Account;
 pub use directory_entries::{Entries, Entry};
 pub use slow_devices::SlowDevices;
+pub use time_units::{Micros, TickRate, Ticks};
 pub use value_predictor::Sites;

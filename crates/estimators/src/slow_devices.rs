@@ -16,6 +16,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::Ticks;
+
 /// Devices that can be in the table.
 pub const SLOW_DEVICES_MAX: usize = 16;
 /// Time that a device is slow after a wait, in units of the wait.
@@ -24,74 +26,75 @@ pub const FACTOR: u64 = 64;
 /// wait.
 const USUAL_GROWS: u64 = 8;
 /// Longer than any wait.
-const EXPECTED: u64 = u64::MAX / 2;
+const EXPECTED: Ticks = Ticks(u64::MAX / 2);
 
 #[repr(C)]
 struct Device {
     /// Number of the device (`runahead_abi::device_number`); 0: none.
     number: AtomicU64,
     /// Time-stamp up to which it is slow.
-    until: AtomicU64,
+    until_ticks: AtomicU64,
 }
 
 /// Table of slow devices.
 #[repr(C)]
 pub struct SlowDevices {
-    /// The latest `until` of all that were.
-    latest: AtomicU64,
+    /// The latest `until_ticks` of all that were.
+    latest_ticks: AtomicU64,
     /// Usual time of a wait, in time-stamp ticks ([`SlowDevices::usual`]).
-    usual: AtomicU64,
+    usual_ticks: AtomicU64,
     devices: [Device; SLOW_DEVICES_MAX],
 }
 
 impl SlowDevices {
-    /// True if a process has waited on device `number` not long before `now`, in time-stamp ticks.
-    pub fn is_slow(&self, number: u64, now: u64) -> bool {
-        let is_it = |d: &Device| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now;
+    /// True if a process has waited on device `number` not long before `now`.
+    pub fn is_slow(&self, number: u64, now: Ticks) -> bool {
+        let is_it =
+            |d: &Device| d.number.load(Relaxed) == number && d.until_ticks.load(Relaxed) > now.0;
         self.devices.iter().any(is_it)
     }
 
     /// Time-stamp up to which any device is slow; 0: no process has waited.
-    pub fn latest(&self) -> u64 {
-        self.latest.load(Relaxed)
+    pub fn latest(&self) -> Ticks {
+        Ticks(self.latest_ticks.load(Relaxed))
     }
 
     /// True if any device is slow. The clock is not read if no process has waited.
-    pub fn is_any_slow(&self, now: impl FnOnce() -> u64) -> bool {
+    pub fn is_any_slow(&self, now: impl FnOnce() -> Ticks) -> bool {
         let until = self.latest();
-        until != 0 && until > now()
+        until != Ticks(0) && until > now()
     }
 
-    /// Usual time of a wait, in time-stamp ticks, while no other wait is in progress: about the
-    /// shortest of late. 0: no process has waited.
-    pub fn usual(&self) -> u64 {
-        self.usual.load(Relaxed)
+    /// Usual time of a wait while no other wait is in progress: about the shortest of late. 0: no
+    /// process has waited.
+    pub fn usual(&self) -> Ticks {
+        Ticks(self.usual_ticks.load(Relaxed))
     }
 
     /// Makes a new process expect to wait for long, whatever other processes do.
     pub fn expect(&self) {
-        self.latest.store(u64::MAX, Relaxed);
-        self.usual.store(EXPECTED, Relaxed);
+        self.latest_ticks.store(u64::MAX, Relaxed);
+        self.usual_ticks.store(EXPECTED.0, Relaxed);
     }
 
-    /// Notes a wait of `ticks` for the device, until `now`. Threads that note two devices at once
+    /// Notes a wait of `time` for the device, until `now`. Threads that note two devices at once
     /// may lose one.
-    pub fn waited(&self, number: u64, now: u64, ticks: u64) {
-        let until = now.saturating_add(ticks.saturating_mul(FACTOR));
-        self.latest.fetch_max(until, Relaxed);
+    pub fn waited(&self, number: u64, now: Ticks, time: Ticks) {
+        let until = now.saturating_add(time.saturating_mul(FACTOR)).0;
+        self.latest_ticks.fetch_max(until, Relaxed);
         let usual = self.usual();
         if usual != EXPECTED {
-            let slower = if usual == 0 { EXPECTED } else { usual + usual / USUAL_GROWS };
-            self.usual.store(ticks.min(slower), Relaxed);
+            let slower = if usual == Ticks(0) { EXPECTED } else { usual + usual / USUAL_GROWS };
+            self.usual_ticks.store(time.min(slower).0, Relaxed);
         }
         let devices = &self.devices;
         let known = devices.iter().find(|d| d.number.load(Relaxed) == number);
-        let device = known.or_else(|| devices.iter().min_by_key(|d| d.until.load(Relaxed)));
+        let device = known.or_else(|| devices.iter().min_by_key(|d| d.until_ticks.load(Relaxed)));
         let Some(device) = device else { return };
         if device.number.swap(number, Relaxed) == number {
-            device.until.fetch_max(until, Relaxed);
+            device.until_ticks.fetch_max(until, Relaxed);
         } else {
-            device.until.store(until, Relaxed);
+            device.until_ticks.store(until, Relaxed);
         }
     }
 }
@@ -102,9 +105,9 @@ mod tests {
 
     fn table() -> SlowDevices {
         SlowDevices {
-            latest: AtomicU64::new(0),
-            usual: AtomicU64::new(0),
-            devices: [const { Device { number: AtomicU64::new(0), until: AtomicU64::new(0) } };
+            latest_ticks: AtomicU64::new(0),
+            usual_ticks: AtomicU64::new(0),
+            devices: [const { Device { number: AtomicU64::new(0), until_ticks: AtomicU64::new(0) } };
                 SLOW_DEVICES_MAX],
         }
     }
@@ -112,35 +115,37 @@ mod tests {
     #[test]
     fn a_device_is_slow_for_as_long_as_the_wait_was_worth() {
         let table = table();
-        table.waited(7, 1000, 10);
-        assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1));
-        assert!(!table.is_slow(7, 1000 + 10 * FACTOR) && !table.is_slow(8, 1000));
-        table.waited(7, 1001, 1);
-        assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1), "the longer wait counts");
-        assert_eq!(table.latest(), 1000 + 10 * FACTOR);
+        table.waited(7, Ticks(1000), Ticks(10));
+        assert!(table.is_slow(7, Ticks(1000 + 10 * FACTOR - 1)));
+        assert!(!table.is_slow(7, Ticks(1000 + 10 * FACTOR)) && !table.is_slow(8, Ticks(1000)));
+        table.waited(7, Ticks(1001), Ticks(1));
+        assert!(table.is_slow(7, Ticks(1000 + 10 * FACTOR - 1)), "the longer wait counts");
+        assert_eq!(table.latest(), Ticks(1000 + 10 * FACTOR));
     }
 
     #[test]
     fn a_wait_usually_takes_what_the_shortest_of_late_took() {
         let table = table();
-        assert_eq!(table.usual(), 0);
+        assert_eq!(table.usual(), Ticks(0));
         for (took, usual) in [(8000, 8000), (800, 800), (9000, 900), (850, 850)] {
-            table.waited(7, 1, took);
-            assert_eq!(table.usual(), usual);
+            table.waited(7, Ticks(1), Ticks(took));
+            assert_eq!(table.usual(), Ticks(usual));
         }
-        (0..100).for_each(|_| table.waited(8, 1, 9000));
-        assert_eq!(table.usual(), 9000);
+        (0..100).for_each(|_| table.waited(8, Ticks(1), Ticks(9000)));
+        assert_eq!(table.usual(), Ticks(9000));
         table.expect();
-        table.waited(8, 1, 900);
-        assert!(table.usual() > 1 << 60 && table.latest() == u64::MAX);
+        table.waited(8, Ticks(1), Ticks(900));
+        assert!(table.usual() > Ticks(1 << 60) && table.latest() == Ticks(u64::MAX));
     }
 
     #[test]
     fn the_one_that_is_over_first_gives_way() {
         let table = table();
-        table.waited(100, 1 << 60, 1);
-        (1..=2 * SLOW_DEVICES_MAX as u64).for_each(|n| table.waited(n, n, 1));
-        assert!(table.is_slow(100, 1 << 60));
-        assert!(!table.is_slow(1, 1) && table.is_slow(2 * SLOW_DEVICES_MAX as u64, 1));
+        table.waited(100, Ticks(1 << 60), Ticks(1));
+        (1..=2 * SLOW_DEVICES_MAX as u64).for_each(|n| table.waited(n, Ticks(n), Ticks(1)));
+        assert!(table.is_slow(100, Ticks(1 << 60)));
+        assert!(
+            !table.is_slow(1, Ticks(1)) && table.is_slow(2 * SLOW_DEVICES_MAX as u64, Ticks(1))
+        );
     }
 }

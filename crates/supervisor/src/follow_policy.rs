@@ -217,6 +217,7 @@ mod tests {
 
     use runahead_abi::AgentConfig;
     use runahead_admission::process::shared_memory;
+    use runahead_estimators::TickRate;
     use rustix::fs::OFlags;
     use rustix::process::{getpid, getppid};
 
@@ -226,7 +227,7 @@ mod tests {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        FollowPolicy::new(Arc::new(DeviceWaits::new(front, 1000)), follow_all)
+        FollowPolicy::new(Arc::new(DeviceWaits::new(front, TickRate::new(1000))), follow_all)
     }
 
     /// A program, which this process starts.

@@ -158,9 +158,9 @@ fn run_with_signals_blocked(
         }),
         _ => None,
     };
-    let per_us = clock.ticks_per_us();
+    let rate = clock.tick_rate();
     let lost = degraded.all();
-    let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
+    let stats = Stats::new(&totals, &prefetch, elapsed, rate, 1 + followed, native, lost);
     let speculations = speculated.map(Speculations::from);
     Ok((ended, Stats { history, speculations, ..stats }))
 }

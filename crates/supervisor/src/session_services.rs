@@ -108,12 +108,12 @@ impl PreparedSession {
             overlay,
         };
         shadow_sandbox::fill_config(&mut config, faults.landlock)?;
-        config.ticks_per_us = clock.ticks_per_us();
+        config.ticks_per_us = clock.tick_rate().ticks_per_us();
         let contents = AgentFile::new(config);
         let layout = contents.layout;
         let front = shared_memory::fill(file, &contents.front, contents.image)
             .map_err(AgentUnavailable::FileContents)?;
-        let waits = DeviceWaits::new(front, config.ticks_per_us);
+        let waits = DeviceWaits::new(front, config.tick_rate());
         if faults.keep_shadows {
             waits.expect();
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use runahead_abi::Control;
 use runahead_admission::degradation_counts::UNDER_OTHER_RULES;
 use runahead_admission::session_totals::SessionTotals;
+use runahead_estimators::{Micros, TickRate, Ticks};
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use runahead_speculation::Counts;
 use serde::Serialize;
@@ -148,28 +149,43 @@ pub struct Stats {
     pub history: Option<HistoryStats>,
     /// Results of the program's own predictions, if it made any.
     pub speculations: Option<Speculations>,
-    /// Effects that tests planted: (refused by the kernel, not refused).
+    /// Effects that tests planted.
     #[serde(skip)]
-    pub planted: (u64, u64),
+    pub planted: PlantedEffects,
 }
 
-/// Sums over the processes of a session. Times are in time-stamp ticks unless the name says
-/// otherwise.
+/// Effects that tests planted in shadows.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PlantedEffects {
+    /// Effects that the kernel refused.
+    pub refused: u64,
+    /// Effects that it did not refuse.
+    pub done: u64,
+}
+
+/// Number of events, and the sum of their durations.
+#[derive(Debug, Default, Clone, Copy)]
+struct Durations {
+    count: u64,
+    time: Ticks,
+}
+
+/// Sums over the processes of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     processes: u64,
-    foreseen: (u64, u64),
-    unforeseen: (u64, u64),
-    syncs: (u64, u64),
+    foreseen: Durations,
+    unforeseen: Durations,
+    syncs: Durations,
     syncs_mirrored: u64,
     stalled_faults: u64,
     runs: u64,
     hints_issued: u64,
     hints_used: u64,
-    shadow_cpu_us: u64,
+    shadow_cpu: Micros,
     traps: u64,
     sites_patched: u64,
-    planted: (u64, u64),
+    planted: PlantedEffects,
     stopped: BTreeMap<String, u64>,
     memory: MemoryStats,
 }
@@ -177,9 +193,9 @@ pub struct Totals {
 impl Totals {
     /// Adds a process that has ended.
     pub fn add(&mut self, c: &Control) {
-        let add = |sum: &mut (u64, u64), count: &AtomicU64, time: &AtomicU64| {
-            sum.0 = sum.0.saturating_add(count.load(Relaxed));
-            sum.1 = sum.1.saturating_add(time.load(Relaxed));
+        let add = |sum: &mut Durations, count: &AtomicU64, ticks: &AtomicU64| {
+            sum.count = sum.count.saturating_add(count.load(Relaxed));
+            sum.time = sum.time.saturating_add(Ticks(ticks.load(Relaxed)));
         };
         // The process wrote the numbers, so they may be anything.
         let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
@@ -189,11 +205,12 @@ impl Totals {
         add(&mut self.syncs, &c.syncs, &c.sync_ticks);
         plus(&mut self.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
         plus(&mut self.stalled_faults, c.stalled_faults.load(Relaxed));
-        add(&mut self.planted, &c.planted_refused, &c.planted_done);
+        plus(&mut self.planted.refused, c.planted_refused.load(Relaxed));
+        plus(&mut self.planted.done, c.planted_done.load(Relaxed));
         plus(&mut self.runs, c.run_request.load(Relaxed).into());
         plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
         plus(&mut self.hints_used, c.hints_used.load(Relaxed));
-        plus(&mut self.shadow_cpu_us, c.shadow_cpu_us.load(Relaxed));
+        plus(&mut self.shadow_cpu.0, c.shadow_cpu_us.load(Relaxed));
         plus(&mut self.traps, c.traps.load(Relaxed));
         plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
         plus(&mut self.memory.refaults, c.refaults.load(Relaxed));
@@ -220,20 +237,30 @@ impl Stats {
     /// Statistics of a command that runs natively from its start, in place of this process.
     pub fn of_native(why: String) -> Self {
         let nothing = (Totals::default(), PrefetchStats::default());
-        Stats::new(&nothing.0, &nothing.1, Duration::ZERO, 1, 0, Some(why), BTreeMap::new())
+        Stats::new(
+            &nothing.0,
+            &nothing.1,
+            Duration::ZERO,
+            TickRate::ONE,
+            0,
+            Some(why),
+            BTreeMap::new(),
+        )
     }
 
     pub(crate) fn new(
         totals: &Totals,
         prefetch: &PrefetchStats,
         elapsed: Duration,
-        ticks_per_us: u64,
+        rate: TickRate,
         programs: u64,
         native: Option<String>,
         lost: BTreeMap<String, u64>,
     ) -> Self {
-        let seconds = |ticks: u64| ticks as f64 / ticks_per_us.max(1) as f64 / 1e6;
-        let timed = |(count, ticks): (u64, u64)| Timed { count, seconds: seconds(ticks) };
+        let timed = |Durations { count, time }| {
+            let seconds = time.0 as f64 / rate.ticks_per_us() as f64 / 1e6;
+            Timed { count, seconds }
+        };
         let (issued, used) = (totals.hints_issued, totals.hints_used);
         Stats {
             version: 2,
@@ -258,7 +285,7 @@ impl Stats {
             guesses: KIND_NAMES.into_iter().zip(prefetch.guessed.map(Guesses::from)).collect(),
             prefetch_cpu_seconds: prefetch.processor.as_secs_f64(),
             peak_in_flight: prefetch.peak_in_flight as u64,
-            shadow_cpu_seconds: totals.shadow_cpu_us as f64 / 1e6,
+            shadow_cpu_seconds: totals.shadow_cpu.0 as f64 / 1e6,
             traps: totals.traps,
             sites_patched: totals.sites_patched,
             history: None,
@@ -377,7 +404,7 @@ mod tests {
             let totals = Totals { processes, ..Totals::default() };
             let lost = lost.iter().map(|what| (what.to_string(), 1)).collect();
             let nothing = PrefetchStats::default();
-            Stats::new(&totals, &nothing, Duration::ZERO, 1, 1, None, lost).to_string()
+            Stats::new(&totals, &nothing, Duration::ZERO, TickRate::ONE, 1, None, lost).to_string()
         };
         assert!(text(&[], 0).contains("nothing stalled"));
         assert!(text(&["a program ran natively: it is strange"], 0).contains("nothing stalled"));

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use runahead_inject::Command;
+use runahead_supervisor::session_stats::PlantedEffects;
 use runahead_supervisor::{Ended, Faults, Options, Without};
 use runahead_tests::call_counts::PolicyCounts;
 use runahead_tests::prediction_counts::PredictionCounts;
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
     }
     match ended {
         Ok((ended, stats)) => {
-            let (refused, done) = stats.planted;
+            let PlantedEffects { refused, done } = stats.planted;
             if !is_silent {
                 eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
             }

@@ -1,37 +1,39 @@
 //! The time-stamp counter, by which agents measure.
 
+use runahead_estimators::{TickRate, Ticks};
 use std::time::{Duration, Instant};
 
 /// Relates the time-stamp counter to time.
 pub struct Clock {
-    ticks: u64,
+    start: Ticks,
     at: Instant,
 }
 
 impl Clock {
     /// From now on.
     pub fn start() -> Self {
-        let (ticks, at) = now();
-        Clock { ticks, at }
+        let (start, at) = now();
+        Clock { start, at }
     }
 
-    /// Good to a percent, which is more than its use for thresholds needs; better at the end of a
-    /// session.
-    pub fn ticks_per_us(&self) -> u64 {
+    /// Rate of the counter since the start: good to a percent, which is more than its use for
+    /// thresholds needs; better at the end of a session.
+    pub fn tick_rate(&self) -> TickRate {
         const ENOUGH: Duration = Duration::from_micros(20);
         while self.at.elapsed() < ENOUGH {
             std::hint::spin_loop();
         }
         let (ticks, at) = now();
         let elapsed = at.saturating_duration_since(self.at).as_nanos().max(1);
-        (u128::from(ticks.saturating_sub(self.ticks)) * 1000 / elapsed).max(1) as u64
+        let passed = ticks.saturating_sub(self.start);
+        TickRate::new((u128::from(passed.0) * 1000 / elapsed) as u64)
     }
 }
 
 /// Returns the counter at a moment. A thread that lost its processor between the two readings would
 /// take a millisecond for hundreds of times as many ticks, and agents would wait as many times as
 /// long. Of several attempts, the one in which the least time passed counts.
-fn now() -> (u64, Instant) {
+fn now() -> (Ticks, Instant) {
     const ATTEMPTS: usize = 4;
     let attempt = |_| {
         let before = ticks();
@@ -44,7 +46,7 @@ fn now() -> (u64, Instant) {
 
 /// The counter now.
 #[cfg(target_arch = "x86_64")]
-pub fn ticks() -> u64 {
+pub fn ticks() -> Ticks {
     // SAFETY: reads a counter.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    Ticks(unsafe { core::arch::x86_64::_rdtsc() })
 }

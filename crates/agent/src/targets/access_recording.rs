@@ -7,7 +7,7 @@
 //! more message, which the supervisor recognizes as known.
 //!
 //! Invariant: the target waits only where everything is to be reported, and at most
-//! [`ROOM_PATIENCE_US`]. It then goes on and counts what it could not report. It does not wait
+//! [`ROOM_PATIENCE`]. It then goes on and counts what it could not report. It does not wait
 //! again before there is room.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,24 +16,25 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, PATH_MAX};
-use runahead_estimators::Identity;
 use runahead_estimators::access_identity::BLOCK_BYTES;
+use runahead_estimators::{Identity, Micros};
 
 use super::path_argument::reads_link;
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
 use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
+use crate::time_stamp::ticks;
 
 /// Accesses before a process joins in order to record them, where not everything is to be reported.
 /// Most processes are short, and joining costs some tenths of a millisecond.
 const ACCESSES_BEFORE_JOIN: u32 = 64;
-/// Longest wait for room in the ring, and the interval between two checks, in microseconds.
-const ROOM_PATIENCE_US: u64 = 100_000;
+/// Longest wait for room in the ring.
+const ROOM_PATIENCE: Micros = Micros(100_000);
+/// Interval between two checks for room in the ring, in microseconds.
 const ROOM_CHECK_US: u64 = 100;
 
 impl Target {
@@ -226,7 +227,7 @@ impl Target {
         if session.config.tell == tell::ALL {
             // The limit goes by the clock: where processors are contended, a nap takes
             // milliseconds.
-            let give_up_at = ticks() + ROOM_PATIENCE_US * session.config.ticks_per_us;
+            let give_up_at = ticks() + ROOM_PATIENCE.to_ticks(session.tick_rate());
             while !sent && ticks() < give_up_at && !self.recording_falls_behind.load(Relaxed) {
                 sys::sleep_us(ROOM_CHECK_US);
                 sent = put();

@@ -3,10 +3,10 @@
 
 use super::call_outcome::{Outcome, SyncSide};
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::plane::{Call, signal_block};
 use crate::session::Session;
 use crate::sys::{self, nr};
+use crate::time_stamp::ticks;
 
 impl Target {
     /// Makes a sync before a call that may wait for children, if they have stalled.

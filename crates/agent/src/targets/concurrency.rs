@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::Control;
+use runahead_estimators::{Micros, TickRate, Ticks};
 
 use crate::sys;
 
@@ -44,33 +45,33 @@ pub(super) struct ConcurrencyMeter {
     latest: Concurrency,
 }
 
-/// Totals of a process, in ticks.
+/// Totals of a process.
 #[derive(Clone, Copy)]
 struct ProcessTotals {
-    at: u64,
+    at: Ticks,
     /// Time that all threads have waited for storage.
-    waited: u64,
+    waited: Ticks,
     /// Processor time of the process.
-    used: u64,
+    used: Ticks,
 }
 
 impl ConcurrencyMeter {
-    /// Interval between samples, in microseconds: the length of some waits.
-    const INTERVAL_US: u64 = 20_000;
+    /// Interval between samples: the length of some waits.
+    const INTERVAL: Micros = Micros(20_000);
 
     pub(super) const fn new() -> Self {
-        let before = ProcessTotals { at: 0, waited: 0, used: 0 };
+        let before = ProcessTotals { at: Ticks(0), waited: Ticks(0), used: Ticks(0) };
         ConcurrencyMeter {
             previous: before,
             latest: Concurrency { waiting_threads: 0, busy_processors: 0 },
         }
     }
 
-    /// Takes a sample at `at`, when threads have waited `waited` ticks in total, if the interval
+    /// Takes a sample at `at`, when threads have waited `waited` in total, if the interval
     /// has passed.
-    pub(super) fn sample(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
-        if at.wrapping_sub(self.previous.at) >= Self::INTERVAL_US * ticks_per_us {
-            let used = sys::cpu_us() * ticks_per_us;
+    pub(super) fn sample(&mut self, at: Ticks, waited: Ticks, rate: TickRate) {
+        if at.wrapping_sub(self.previous.at) >= Self::INTERVAL.to_ticks(rate) {
+            let used = Micros(sys::cpu_us()).to_ticks(rate);
             self.advance(ProcessTotals { at, waited, used });
         }
     }
@@ -82,9 +83,9 @@ impl ConcurrencyMeter {
 
     fn advance(&mut self, now: ProcessTotals) {
         let before = core::mem::replace(&mut self.previous, now);
-        let passed = now.at.wrapping_sub(before.at).max(1);
-        let waits = now.waited.saturating_sub(before.waited);
-        let used = now.used.saturating_sub(before.used).min(passed);
+        let passed = now.at.wrapping_sub(before.at).0.max(1);
+        let waits = now.waited.saturating_sub(before.waited).0;
+        let used = now.used.saturating_sub(before.used).0.min(passed);
         let wait = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
         self.latest = Concurrency {
             waiting_threads: wait,
@@ -121,10 +122,14 @@ mod tests {
     #[test]
     fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {
         let mut watch = ConcurrencyMeter::new();
-        let mut now = ProcessTotals { at: 0, waited: 0, used: 0 };
+        let mut now = ProcessTotals { at: Ticks(0), waited: Ticks(0), used: Ticks(0) };
         let mut pass = |passed: u64, waited: u64, used: u64| {
             let ProcessTotals { at, waited: before, used: so_far } = now;
-            now = ProcessTotals { at: at + passed, waited: before + waited, used: so_far + used };
+            now = ProcessTotals {
+                at: at + Ticks(passed),
+                waited: before + Ticks(waited),
+                used: so_far + Ticks(used),
+            };
             watch.advance(now);
             (watch.latest.waiting_threads, watch.latest.busy_processors)
         };

@@ -7,6 +7,7 @@
 //! the needed blocks are started.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use runahead_estimators::Ticks;
 
 use runahead_estimators::access_identity::CHUNK_BYTES;
 
@@ -21,7 +22,7 @@ pub(super) struct DemandReadahead {
     /// Files by identity, and the end offset of the last wait in each.
     files: [(AtomicU64, AtomicU64); FILES_REMEMBERED],
     /// Time-stamp of the last wake-up of the supervisor.
-    pub(super) last_wake: AtomicU64,
+    pub(super) last_wake_ticks: AtomicU64,
     pub(super) wait_times: WaitTimes,
 }
 
@@ -54,11 +55,11 @@ impl WaitTimes {
         }
     }
 
-    /// Notes that a wait for `length` bytes took `ticks`.
-    pub(super) fn note(&self, length: u64, ticks: u64) {
+    /// Notes that a wait for `length` bytes took `time`.
+    pub(super) fn note(&self, length: u64, time: Ticks) {
         let mean = if length >= CHUNK_BYTES { &self.chunk_ticks } else { &self.block_ticks };
         let old = mean.load(Relaxed);
-        let new = if old == 0 { ticks } else { old - old / 8 + ticks / 8 };
+        let new = if old == 0 { time.0 } else { old - old / 8 + time.0 / 8 };
         mean.store(new.max(1), Relaxed);
     }
 }
@@ -66,7 +67,7 @@ impl WaitTimes {
 impl DemandReadahead {
     pub(super) const fn new() -> Self {
         let files = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; FILES_REMEMBERED];
-        DemandReadahead { files, last_wake: AtomicU64::new(0), wait_times: WaitTimes::new() }
+        DemandReadahead { files, last_wake_ticks: AtomicU64::new(0), wait_times: WaitTimes::new() }
     }
 
     /// Remembers this wait in `file`. Returns true if an earlier wait is known and this one is not
@@ -88,12 +89,12 @@ mod tests {
         let share = |waits: &WaitTimes| (0..160).filter(|_| waits.prefers_chunk()).count();
         let waits = WaitTimes::new();
         assert_eq!(share(&waits), 80, "nothing is known");
-        (0..20).for_each(|_| waits.note(1 << 14, 1000));
-        waits.note(CHUNK_BYTES, 1200);
+        (0..20).for_each(|_| waits.note(1 << 14, Ticks(1000)));
+        waits.note(CHUNK_BYTES, Ticks(1200));
         assert_eq!(share(&waits), 150, "one in sixteen is tried the other way");
-        (0..20).for_each(|_| waits.note(CHUNK_BYTES, 3000));
+        (0..20).for_each(|_| waits.note(CHUNK_BYTES, Ticks(3000)));
         assert_eq!(share(&waits), 10);
-        (0..40).for_each(|_| waits.note(CHUNK_BYTES, 1000));
+        (0..40).for_each(|_| waits.note(CHUNK_BYTES, Ticks(1000)));
         assert_eq!(share(&waits), 150, "it has become fast");
     }
 

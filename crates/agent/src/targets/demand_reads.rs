@@ -13,16 +13,17 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::HintKind;
 use runahead_abi::hint_record::STARTED;
+use runahead_estimators::Ticks;
 use runahead_estimators::access_identity::CHUNK_BYTES;
 
 use super::call_outcome::Stall;
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::descriptor_names::{self, FileKind};
 use crate::hint_sender::{self, Hint};
 use crate::read_extent;
 use crate::session::Session;
 use crate::sys;
+use crate::time_stamp::ticks;
 
 /// Most bytes started at once: a request larger than the device takes at once would be waited for.
 const START_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
@@ -65,23 +66,23 @@ impl Target {
         Some((offset, length))
     }
 
-    /// Accounts for the end of a read that was started here; `took` is its wait in ticks, if it was
-    /// one.
+    /// Accounts for the end of a read that was started here; `took` is its wait, if it was one.
     pub(super) fn finish_demand_read(
         &self,
         session: &'static Session,
         stall: &Stall<'_>,
         (offset, length): (u64, u64),
-        took: Option<u64>,
+        took: Option<Ticks>,
     ) {
         let (object, shared) = (stall.hint.object, session.shared());
         object.pieces(offset, length).for_each(|piece| shared.log.done_by_target(piece));
         let (Some(took), now) = (took, ticks()) else { return };
         self.demand_readahead.wait_times.note(length, took);
-        if now.wrapping_sub(self.demand_readahead.last_wake.load(Relaxed)) > WAKE_SPACING * took
+        let last_wake = Ticks(self.demand_readahead.last_wake_ticks.load(Relaxed));
+        if now.wrapping_sub(last_wake) > took * WAKE_SPACING
             && let Some(device) = descriptor_names::device(stall.dir)
         {
-            self.demand_readahead.last_wake.store(now, Relaxed);
+            self.demand_readahead.last_wake_ticks.store(now.0, Relaxed);
             self.note_unexpected_wait(session, device, took);
         }
     }

@@ -1,15 +1,16 @@
 //! Choice of the threads whose page faults are checked, and how often ([`super::page_faults`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use runahead_estimators::Ticks;
 
 use linux_raw_sys::general as k;
 
-use crate::arch::ticks;
 use crate::plane;
 use crate::plane::thread::{Faults, Thread};
 use crate::session::Session;
 use crate::sys;
 use crate::thread_timer::PokeTimer;
+use crate::time_stamp::ticks;
 
 /// Processor time between two checks of a thread that waits in faults.
 const CHECK_NS: u64 = 1_000_000;
@@ -20,11 +21,11 @@ const WARM_CHECK_NS_MAX: u64 = 32_000_000;
 /// Bytes of a process's own memory from which its faults are checked.
 const SWAPPABLE_BYTES: u64 = 16 << 20;
 
-/// Page faults of a thread that have waited, and their total wait in ticks.
+/// Page faults of a thread that have waited, and their total wait.
 #[derive(Clone, Copy)]
 pub(super) struct FaultWaits {
     pub count: u64,
-    pub ticks: u64,
+    pub time: Ticks,
 }
 
 /// State of the fault checks of a process.
@@ -127,6 +128,6 @@ impl FaultWatch {
 
 /// Waiting faults of the calling thread so far, and the time, for a thread with that timer.
 pub(super) fn faults_now(timer: PokeTimer) -> Faults {
-    let at = (ticks(), sys::thread_ns());
+    let at = (ticks().0, sys::thread_ns());
     Faults { timer: timer.0, every_ns: 0, seen: sys::major_faults(), at }
 }

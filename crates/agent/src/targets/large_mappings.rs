@@ -5,16 +5,16 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
-use runahead_estimators::Identity;
+use runahead_estimators::{Identity, Micros, TickRate, Ticks};
 
 use super::page_residency::PageSource;
-use super::stall_probing::SHORT_WAIT_US;
-use crate::arch::ticks;
+use super::stall_probing::SHORT_WAIT;
 use crate::descriptor_names::NAMES;
 use crate::path_text;
 use crate::plane::{self, signal_block};
 use crate::spin_lock::Lock;
 use crate::sys::{self, Fd};
+use crate::time_stamp::ticks;
 
 /// Page faults that a process has waited for when it joins.
 pub(super) const JOIN_FAULTS: u64 = 32;
@@ -28,7 +28,7 @@ pub(super) struct LargeMappings {
     mappings: Lock<[LargeMapping; LARGE_MAPPINGS]>,
     next: AtomicU64,
     /// Time-stamp of the start of the process.
-    process_start: AtomicU64,
+    process_start_ticks: AtomicU64,
 }
 
 /// A large mapping of a file.
@@ -76,12 +76,16 @@ impl LargeMapping {
 impl LargeMappings {
     pub(super) const fn new() -> Self {
         let all = Lock::new([const { LargeMapping::none() }; LARGE_MAPPINGS]);
-        LargeMappings { mappings: all, next: AtomicU64::new(0), process_start: AtomicU64::new(0) }
+        LargeMappings {
+            mappings: all,
+            next: AtomicU64::new(0),
+            process_start_ticks: AtomicU64::new(0),
+        }
     }
 
     /// Sets the time-stamp of the process's start.
-    pub(super) fn start(&self, now: u64) {
-        self.process_start.store(now, Relaxed);
+    pub(super) fn start(&self, now: Ticks) {
+        self.process_start_ticks.store(now.0, Relaxed);
     }
 
     /// Releases the lock in a forked child.
@@ -124,22 +128,22 @@ impl LargeMappings {
         })?
     }
 
-    /// Lower bound of what this process has waited in page faults, in microseconds.
-    pub(super) fn waited_us(&self, ticks_per_us: u64) -> u64 {
+    /// Lower bound of what this process has waited in page faults.
+    pub(super) fn waited(&self, rate: TickRate) -> Micros {
         let (faults, busy_us) = sys::process_major_faults();
-        let elapsed_us =
-            ticks().saturating_sub(self.process_start.load(Relaxed)) / ticks_per_us.max(1);
-        least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
+        let start = Ticks(self.process_start_ticks.load(Relaxed));
+        let elapsed = ticks().saturating_sub(start).to_micros(rate);
+        least_wait(faults, elapsed.saturating_sub(Micros(busy_us)))
     }
 }
 
-/// Lower bound of the wait in `faults` page faults of a process that was idle for `idle_us`; 0 if
+/// Lower bound of the wait in `faults` page faults of a process that was idle for `idle`; 0 if
 /// they were few or too short to gain from.
-fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
-    if faults >= JOIN_FAULTS && idle_us / faults >= SHORT_WAIT_US {
-        faults * SHORT_WAIT_US
+fn least_wait(faults: u64, idle: Micros) -> Micros {
+    if faults >= JOIN_FAULTS && idle / faults >= SHORT_WAIT {
+        SHORT_WAIT * faults
     } else {
-        0
+        Micros(0)
     }
 }
 
@@ -149,18 +153,15 @@ mod tests {
 
     #[test]
     fn waits_in_faults_are_counted_if_many_and_long() {
+        assert_eq!(least_wait(JOIN_FAULTS, SHORT_WAIT * JOIN_FAULTS), SHORT_WAIT * JOIN_FAULTS);
         assert_eq!(
-            least_wait_us(JOIN_FAULTS, JOIN_FAULTS * SHORT_WAIT_US),
-            JOIN_FAULTS * SHORT_WAIT_US
-        );
-        assert_eq!(
-            least_wait_us(JOIN_FAULTS, 1 << 40),
-            JOIN_FAULTS * SHORT_WAIT_US,
+            least_wait(JOIN_FAULTS, Micros(1 << 40)),
+            SHORT_WAIT * JOIN_FAULTS,
             "the rest may be sleep"
         );
-        assert_eq!(least_wait_us(JOIN_FAULTS - 1, 1 << 40), 0, "a few");
-        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_WAIT_US - 1)), 0, "a fast device");
-        assert_eq!(least_wait_us(0, 1 << 40), 0);
+        assert_eq!(least_wait(JOIN_FAULTS - 1, Micros(1 << 40)), Micros(0), "a few");
+        assert_eq!(least_wait(3_000, (SHORT_WAIT - Micros(1)) * 3_000), Micros(0), "a fast device");
+        assert_eq!(least_wait(0, Micros(1 << 40)), Micros(0));
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! it has waited for [`JOIN_FAULTS`](super::large_mappings::JOIN_FAULTS) of them, and long enough
 //! in each that there is something to gain.
 //!
-//! Invariant: no call takes longer for it than [`LOOK_US_MIN`], or one part in [`LOOK_SHARE`] of
-//! what the process has waited, and never longer than [`LOOK_US_MAX`]. Joining, once, comes on top.
+//! Invariant: no call takes longer for it than [`LOOK_MIN`], or one part in [`LOOK_SHARE`] of
+//! what the process has waited, and never longer than [`LOOK_MAX`]. Joining, once, comes on top.
 //! All this happens only where accesses are recorded.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,23 +18,23 @@ use core::sync::atomic::Ordering::Relaxed;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{PARTLY, PARTS, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, PATH_MAX};
-use runahead_estimators::Identity;
 use runahead_estimators::access_identity::BLOCK_BYTES;
+use runahead_estimators::{Identity, Micros, Ticks};
 
 use super::page_residency::{PAGE, PageSource};
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
 use crate::plane::signal_block;
 use crate::process_maps;
 use crate::session::Session;
 use crate::sys;
+use crate::time_stamp::ticks;
 
-/// Longest time spent on mappings in one call, in microseconds, and its limits where page faults
+/// Longest time spent on mappings in one call, and its limits where page faults
 /// have waited longer. mincore(2) takes 10 ms for a gigabyte on an idle machine.
-const LOOK_US_MIN: u64 = 4_000;
-const LOOK_US_MAX: u64 = 64_000;
+const LOOK_MIN: Micros = Micros(4_000);
+const LOOK_MAX: Micros = Micros(64_000);
 const LOOK_SHARE: u64 = 16;
 /// Interval between two checks for room in the ring, in microseconds.
 const ROOM_CHECK_US: u64 = 50;
@@ -45,9 +45,9 @@ const SPAN_BYTES: u64 = PARTS * BLOCK_BYTES;
 /// Most fully used spans that are recorded as one range: as long as the longest access.
 const RANGE_SPANS_MAX: u64 = (8 << 20) / SPAN_BYTES;
 
-/// Longest time to spend on mappings of a process that has waited `waited_us`, in microseconds.
-fn look_us(waited_us: u64) -> u64 {
-    (waited_us / LOOK_SHARE).clamp(LOOK_US_MIN, LOOK_US_MAX)
+/// Longest time to spend on mappings of a process that has waited for `waited`.
+fn look_time(waited: Micros) -> Micros {
+    (waited / LOOK_SHARE).clamp(LOOK_MIN, LOOK_MAX)
 }
 
 /// True if the use of a mapping of `len` bytes that is made now is going to be recorded.
@@ -100,11 +100,11 @@ impl Target {
     }
 
     /// Time-stamp until which mappings may be inspected now.
-    fn look_deadline(&self, session: &Session) -> u64 {
-        let ticks_per_us = session.config.ticks_per_us.max(1);
+    fn look_deadline(&self, session: &Session) -> Ticks {
+        let rate = session.tick_rate();
         // The measured waits, or at least the lower bound for faults that nothing measured.
-        let measured = self.waited_ticks.load(Relaxed) / ticks_per_us;
-        ticks() + look_us(measured.max(self.large_mappings.waited_us(ticks_per_us))) * ticks_per_us
+        let measured = Ticks(self.waited_ticks.load(Relaxed)).to_micros(rate);
+        ticks() + look_time(measured.max(self.large_mappings.waited(rate))).to_ticks(rate)
     }
 
     /// True if the use of mappings can be recorded. Joins the session for that if the process has
@@ -115,7 +115,7 @@ impl Target {
         }
         if !session.is_joined()
             && !self.stall_probing.waits_are_short()
-            && self.large_mappings.waited_us(session.config.ticks_per_us) > 0
+            && self.large_mappings.waited(session.tick_rate()) > Micros(0)
         {
             self.join(session);
         }
@@ -136,7 +136,7 @@ fn record_used(
     pages: &PageSource,
     (object, path): (Identity, &[u8]),
     (start, end, offset): (u64, u64, u64),
-    until: u64,
+    until: Ticks,
 ) -> sys::Result<()> {
     let mut blocks = BlockRuns::default();
     let mut tell = |part: UsedPart| {
@@ -164,7 +164,7 @@ fn send_before(
     session: &'static Session,
     position: u64,
     hint: &Hint<'_>,
-    until: u64,
+    until: Ticks,
 ) -> sys::Result<()> {
     while !hint_sender::send(session.shared(), 0, position, hint) {
         if ticks() > until {
@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_look_takes_a_small_part_of_what_was_waited_for() {
-        let patience = [0, LOOK_SHARE * LOOK_US_MIN, 320_000, 1 << 40].map(look_us);
-        assert_eq!(patience, [LOOK_US_MIN, LOOK_US_MIN, 20_000, LOOK_US_MAX]);
+        let patience =
+            [Micros(0), LOOK_MIN * LOOK_SHARE, Micros(320_000), Micros(1 << 40)].map(look_time);
+        assert_eq!(patience, [LOOK_MIN, LOOK_MIN, Micros(20_000), LOOK_MAX]);
     }
 }

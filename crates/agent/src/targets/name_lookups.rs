@@ -12,7 +12,6 @@ use super::call_outcome::{Outcome, Stall};
 use super::path_argument::{PathArgument, is_not_a_link, path_was_read, reads_link};
 use super::stall_handling::WaitLikely;
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::hint_sender::Hint;
 use crate::path_text;
@@ -20,6 +19,7 @@ use crate::plane::{self, Call};
 use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
+use crate::time_stamp::ticks;
 
 /// Most bytes of directory entries that are copied from one call: the size of a C library's buffer.
 const ENTRIES_COPY_BYTES: usize = 32 << 10;
@@ -161,15 +161,15 @@ impl Target {
     ) -> i64 {
         let known = |t: &Self| t.is_name_hinted(session, name);
         let (ret, waited) = self.perform_measured(session, call, 0, wait, known);
-        if let Some(ticks) = waited
+        if let Some(time) = waited
             && path_was_read(ret)
             // SAFETY: the kernel has just resolved this name.
             && let Some(text) = unsafe { name.text() }
             && let Some(device) = nearest_device(name.dir, text)
         {
-            self.note_unexpected_wait(session, device, ticks);
+            self.note_unexpected_wait(session, device, time);
             if self.dcache_misses_are_fast(session) {
-                self.dcache_misses.note(ticks / session.config.ticks_per_us);
+                self.dcache_misses.note(time.to_micros(session.tick_rate()));
                 // The prefetcher may learn from it.
                 let stall =
                     self.stall_of_name(session, name.dir, text, HintKind::Lookup, NO_FOLLOW);

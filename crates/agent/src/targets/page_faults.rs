@@ -14,6 +14,7 @@
 //! has no timer.
 
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_estimators::{Micros, Ticks};
 
 use super::call_outcome::SyncSide;
 use super::fault_watch::{FaultWaits, faults_now};
@@ -28,8 +29,8 @@ use crate::thread_timer::PokeTimer;
 /// Faults since the last check that justify a sync: the first page of a file is mostly followed by
 /// others of the same chunk.
 const FAULTS_MIN: u64 = 2;
-/// Shortest time that a shadow with results is left to work, in microseconds.
-const TURN_US: u64 = 200_000;
+/// Shortest time that a shadow with results is left to work.
+const TURN: Micros = Micros(200_000);
 
 impl Target {
     /// Checks the thread's faults. It has used some processor time, and is in the program's code.
@@ -42,14 +43,14 @@ impl Target {
         let mut faults = faults_now(timer);
         let new = faults.seen.saturating_sub(before.seen);
         faults.every_ns = self.fault_watch.next_interval(session, &before, new);
-        let waits = FaultWaits { count: new, ticks: waited_between(session, &before, &faults) };
+        let waits = FaultWaits { count: new, time: waited_between(session, &before, &faults) };
         if new > 0 {
             self.note_faults(session, waits);
         }
         let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
         let (far, waits) = match wait_if_far_ahead(session) {
             // Account for a single wait.
-            Some(wait) if new == 0 => (true, FaultWaits { count: 1, ticks: wait }),
+            Some(wait) if new == 0 => (true, FaultWaits { count: 1, time: wait }),
             far => (far.is_some(), waits),
         };
         if far || new >= FAULTS_MIN && !self.is_shadow_ahead(session, new) {
@@ -72,36 +73,36 @@ impl Target {
         let faults = faults_now(PokeTimer(before.timer));
         let count = faults.seen.saturating_sub(before.seen);
         if count > 0 {
-            let ticks = waited_between(session, &before, &faults);
-            self.note_faults(session, FaultWaits { count, ticks });
+            let time = waited_between(session, &before, &faults);
+            self.note_faults(session, FaultWaits { count, time });
         }
     }
 
-    fn note_faults(&self, session: &'static Session, FaultWaits { count, ticks }: FaultWaits) {
-        self.waited_ticks.fetch_add(ticks, Relaxed);
+    fn note_faults(&self, session: &'static Session, FaultWaits { count, time }: FaultWaits) {
+        self.waited_ticks.fetch_add(time.0, Relaxed);
         if session.is_joined() {
             let control = &session.shared().control;
             control.stalls_unforeseen.fetch_add(count, Relaxed);
             control.stalled_faults.fetch_add(count, Relaxed);
-            control.stall_ticks_unforeseen.fetch_add(ticks, Relaxed);
+            control.stall_ticks_unforeseen.fetch_add(time.0, Relaxed);
         }
     }
 
     /// True if a shadow foresees most of what comes, or may before long, although faults have
     /// waited.
     fn is_shadow_ahead(&self, session: &'static Session, faults: u64) -> bool {
-        let turn = TURN_US * session.config.ticks_per_us;
+        let turn = TURN.to_ticks(session.tick_rate());
         session.is_joined()
             && self.syncs.try_with(|syncs| syncs.shadow_foresees(session, faults, turn))
                 != Some(false)
     }
 }
 
-/// Ticks of one wait if the process is far from where its shadow began, and should get a new one.
-fn wait_if_far_ahead(session: &Session) -> Option<u64> {
+/// Time of one wait if the process is far from where its shadow began, and should get a new one.
+fn wait_if_far_ahead(session: &Session) -> Option<Ticks> {
     let joined = session.is_joined().then(|| &session.shared().control)?;
     (joined.want_sync.load(Relaxed) != 0)
-        .then(|| u64::from(joined.service_us.load(Relaxed)) * session.config.ticks_per_us)
+        .then(|| Micros(joined.service_us.load(Relaxed).into()).to_ticks(session.tick_rate()))
 }
 
 /// Asks the supervisor to look at this process's use of mapped files.
@@ -125,9 +126,9 @@ pub(super) fn thread_ends() {
     }
 }
 
-/// Time that the thread has waited between two checks, in ticks: all time in which it used no
-/// processor.
-fn waited_between(session: &Session, before: &Faults, now: &Faults) -> u64 {
-    let used_us = now.at.1.saturating_sub(before.at.1) / 1_000;
-    now.at.0.wrapping_sub(before.at.0).saturating_sub(used_us * session.config.ticks_per_us)
+/// Time that the thread has waited between two checks: all time in which it used no processor.
+fn waited_between(session: &Session, before: &Faults, now: &Faults) -> Ticks {
+    let used = Micros(now.at.1.saturating_sub(before.at.1) / 1_000);
+    let passed = Ticks(now.at.0).wrapping_sub(Ticks(before.at.0));
+    passed.saturating_sub(used.to_ticks(session.tick_rate()))
 }

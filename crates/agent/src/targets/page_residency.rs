@@ -5,12 +5,13 @@
 //! a descriptor, mincore(2) tells which pages are in memory.
 
 use core::ops::Range;
+use runahead_estimators::Ticks;
 
 use linux_raw_sys::general as k;
 
-use crate::arch::ticks;
 pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
+use crate::time_stamp::ticks;
 
 /// Entries per read.
 const ENTRIES_PER_READ: usize = 512;
@@ -37,7 +38,7 @@ impl PageSource {
     pub(super) fn each(
         &self,
         (first, end): (u64, u64),
-        until: u64,
+        until: Ticks,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
         let PageSource::Own(map) = self else { return self.each_entry((first, end), until, each) };
@@ -63,7 +64,7 @@ impl PageSource {
     fn each_entry(
         &self,
         (first, end): (u64, u64),
-        until: u64,
+        until: Ticks,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
         let mut buf = [0u8; 8 * ENTRIES_PER_READ];
@@ -100,7 +101,7 @@ impl PageSource {
     }
 }
 
-fn check_deadline(until: u64) -> sys::Result<()> {
+fn check_deadline(until: Ticks) -> sys::Result<()> {
     if ticks() > until { Err(sys::Errno(sys::EAGAIN)) } else { Ok(()) }
 }
 
@@ -143,13 +144,13 @@ mod tests {
     fn pages_that_are_there_are_told_from_those_that_are_not() {
         let first = mapping();
         let all: Look = |pages, range, each| {
-            pages.each(range, u64::MAX, |run| {
+            pages.each(range, Ticks(u64::MAX), |run| {
                 each(run);
                 Ok(())
             })
         };
         let entries: Look = |pages, range, each| {
-            pages.each_entry(range, u64::MAX, |run| {
+            pages.each_entry(range, Ticks(u64::MAX), |run| {
                 each(run);
                 Ok(())
             })
@@ -171,7 +172,7 @@ mod tests {
         let first = mapping();
         let own = PageSource::of_this_process().expect("proc is mounted");
         for pages in [&own, &PageSource::Cached] {
-            let late = pages.each((first, first + MAPPED), 0, |_| panic!("too late"));
+            let late = pages.each((first, first + MAPPED), Ticks(0), |_| panic!("too late"));
             assert_eq!(late, Err(sys::Errno(sys::EAGAIN)));
         }
         own.close();

@@ -5,6 +5,7 @@
 //! source is run_delay in /proc/pid/schedstat (proc(5)).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use runahead_estimators::Micros;
 
 use linux_raw_sys::general as k;
 
@@ -27,18 +28,18 @@ impl RunQueueDelay {
         self.seen_ns.store(0, Relaxed);
     }
 
-    /// Time that this thread, the only one, has waited for a processor since the last check, in
-    /// microseconds; 0 if unknown. The check takes a descriptor for a moment, which another thread
-    /// could notice.
-    pub(super) fn waited_us(&self) -> u64 {
+    /// Time that this thread, the only one, has waited for a processor since the last check; 0 if
+    /// unknown. The check takes a descriptor for a moment, which another thread could notice.
+    pub(super) fn waited(&self) -> Micros {
         if plane::has_threads() {
-            return 0;
+            return Micros(0);
         }
         // A signal handler could notice the descriptor as well.
         let mask = signal_block::begin();
         let now = run_delay();
         signal_block::end(mask);
-        now.map_or(0, |now| now.saturating_sub(self.seen_ns.swap(now, Relaxed)) / 1000)
+        let since = |now: u64| now.saturating_sub(self.seen_ns.swap(now, Relaxed));
+        Micros(now.map_or(0, since) / 1000)
     }
 }
 

@@ -12,13 +12,14 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::RunEnd;
 use runahead_abi::agent_config::without;
+use runahead_estimators::{Micros, Ticks};
 
 use super::call_outcome::SyncSide;
 use super::fault_watch::FaultWaits;
 use super::run_requests::{request_run, supersede};
 use super::sync_history::{SyncHistory, has_room};
 use super::target_state::Target;
-use crate::arch::{self, ticks};
+use crate::arch;
 use crate::control_client;
 use crate::hint_sender::ring_bell;
 use crate::plane::thread::Thread;
@@ -26,17 +27,17 @@ use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
 use crate::shadow::template;
 use crate::sys;
+use crate::time_stamp::ticks;
 use crate::uninherited_memory;
 
-/// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
-/// tens; a template that takes longer has been killed or starved, and is superseded.
-const HANDSHAKE_US: u64 = 5_000;
-/// Longest wait for shadows to end when the target ends, in microseconds. They take some tenths of
-/// a millisecond once they get a processor.
-const OUTLIVE_US: u64 = 100_000;
-/// Shortest time that a thread's shadow is left to work before another thread's replaces it, in
-/// microseconds.
-const TURN_US: u64 = 20_000;
+/// Longest wait for a template to give up the target's descriptors. It takes some tens of
+/// microseconds; a template that takes longer has been killed or starved, and is superseded.
+const HANDSHAKE: Micros = Micros(5_000);
+/// Longest wait for shadows to end when the target ends. Once they get a processor, they take some
+/// tenths of a millisecond.
+const OUTLIVE: Micros = Micros(100_000);
+/// Shortest time that a thread's shadow is left to work before another thread's replaces it.
+const TURN: Micros = Micros(20_000);
 /// Most accesses since the last sync at which its shadow is asked for another run rather than
 /// replaced.
 const RERUN_ACCESSES_MAX: u64 = 16;
@@ -84,7 +85,7 @@ impl Target {
     pub(super) fn end_shadows(&self, session: &'static Session) {
         let control = &session.shared().control;
         self.end_shadow(session);
-        let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+        let give_up_at = ticks() + HANDSHAKE.to_ticks(session.tick_rate());
         loop {
             let seen = control.gone.load(Relaxed);
             let left = control.shadows_left();
@@ -107,10 +108,10 @@ impl Target {
     pub(super) fn outlive_shadows(&self, session: &'static Session) {
         self.end_shadows(session);
         let control = &session.shared().control;
-        let give_up_at = ticks() + OUTLIVE_US * session.config.ticks_per_us;
+        let give_up_at = ticks() + OUTLIVE.to_ticks(session.tick_rate());
         for pid in core::iter::once(&control.template_pid).chain(&control.older_pids) {
             let pid = pid.load(Relaxed);
-            let left = give_up_at.saturating_sub(ticks()) / session.config.ticks_per_us / 1_000;
+            let left = give_up_at.saturating_sub(ticks()).to_micros(session.tick_rate()).0 / 1_000;
             if pid != 0
                 && let Ok(process) = sys::pidfd_open(pid)
             {
@@ -122,7 +123,7 @@ impl Target {
 
     /// Makes a shadow of the thread that makes `call`, if it is worth while now.
     pub(super) fn sync(&self, session: &'static Session, call: &Call) -> SyncSide {
-        self.sync_after_faults(session, call, FaultWaits { count: 0, ticks: 0 })
+        self.sync_after_faults(session, call, FaultWaits { count: 0, time: Ticks(0) })
     }
 
     /// Makes a shadow like [`Target::sync`], but outside of any call and far from the last sync:
@@ -159,7 +160,7 @@ impl Target {
                 ring_bell(session.shared());
                 return Some(SyncSide::Target);
             }
-            syncs.fault_ticks = faults.ticks.checked_div(faults.count).unwrap_or(0);
+            syncs.fault_wait = faults.time.mean_of(faults.count).unwrap_or(Ticks(0));
             if faults.count == 0 && syncs.has_shadow && request_rerun(session, syncs) {
                 return Some(SyncSide::Target);
             }
@@ -194,7 +195,7 @@ impl Target {
             syncs.last_end = ticks();
             syncs.last_cost = syncs.last_end - start;
             control.syncs.fetch_add(1, Relaxed);
-            control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
+            control.sync_ticks.fetch_add(syncs.last_cost.0, Relaxed);
             let seen = syncs.observe(session);
             syncs.budget.note_sync(&seen, syncs.last_cost);
             side
@@ -216,7 +217,7 @@ impl Target {
         let run = shared.run(shared.control.run_request.load(Relaxed));
         let ended = !matches!(RunEnd::from_raw(run.end.load(Relaxed)), RunEnd::Running);
         let recent = self.syncs.try_with(|syncs| {
-            ticks().wrapping_sub(syncs.last_end) < TURN_US * session.config.ticks_per_us
+            ticks().wrapping_sub(syncs.last_end) < TURN.to_ticks(session.tick_rate())
         });
         !ended && recent != Some(false)
     }
@@ -277,7 +278,7 @@ fn await_handshake(session: &Session, sync: u32, pid: u64) {
     let older = control.template_pid.swap(pid as u32, Relaxed);
     let place = control.made.load(Relaxed) as usize % control.older_pids.len();
     control.older_pids[place].store(older, Relaxed);
-    let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+    let give_up_at = ticks() + HANDSHAKE.to_ticks(session.tick_rate());
     loop {
         let seen = control.handshake.load(Relaxed);
         if seen == sync {

@@ -8,15 +8,16 @@
 //! it collects it; another thread that waits for any child of any kind could find it first.
 
 use core::sync::atomic::Ordering::Relaxed;
+use runahead_estimators::Micros;
 
 use linux_raw_sys::general as k;
 
 use super::exec;
 use super::target_state::{TARGET, Target};
-use crate::arch::ticks;
 use crate::plane::{self, Call, signal_block};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
+use crate::time_stamp::ticks;
 
 /// `IPC_STAT`, `SHM_STAT` and `SHM_STAT_ANY` of shmctl(2).
 const SHM_STATS: [u32; 3] = [2, 13, 15];
@@ -24,8 +25,9 @@ const SHM_STATS: [u32; 3] = [2, 13, 15];
 const SHM_HUGETLB: u32 = 0o4000;
 /// `P_ALL` and `P_PGID` of waitid(2).
 const ANY_CHILD_IDS: [u32; 2] = [0, 2];
-/// Longest wait for another thread's sync, and the interval between checks, in microseconds.
-const SYNC_PATIENCE_US: u64 = 50_000;
+/// Longest wait for another thread's sync.
+const SYNC_PATIENCE: Micros = Micros(50_000);
+/// Interval between two checks for the end of another thread's sync, in microseconds.
 const SYNC_CHECK_US: u64 = 50;
 
 /// True if a shadow would change the answer of the call.
@@ -71,7 +73,7 @@ impl Target {
         }
         let Some(session) = session::get() else { return };
         let mask = signal_block::begin();
-        let give_up_at = ticks() + SYNC_PATIENCE_US * session.config.ticks_per_us;
+        let give_up_at = ticks() + SYNC_PATIENCE.to_ticks(session.tick_rate());
         while self.syncs.try_with(|_| ()).is_none() && ticks() < give_up_at {
             sys::sleep_us(SYNC_CHECK_US);
         }

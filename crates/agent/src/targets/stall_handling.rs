@@ -10,15 +10,14 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::PANICS_IN_STALL;
 use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX};
-use runahead_estimators::Piece;
+use runahead_estimators::{Micros, Piece, Ticks};
 
 use super::call_outcome::{Stall, SyncSide};
 use super::call_sampling::is_sampled;
 use super::file_reads::is_absent;
 use super::path_argument::{PathArgument, path_was_read};
-use super::stall_probing::{SHORT_WAIT_US, SleepEvidence};
+use super::stall_probing::{SHORT_WAIT, SleepEvidence};
 use super::target_state::Target;
-use crate::arch::ticks;
 use crate::control_client;
 use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::hint_sender::{self, Hint};
@@ -27,9 +26,10 @@ use crate::plane::thread::Thread;
 use crate::plane::{self, Call, sample_counter, signal_block};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
+use crate::time_stamp::ticks;
 
-/// Wait from which joining can gain, in microseconds: it takes that long.
-const JOIN_COST_US: u64 = 2_000;
+/// Wait from which joining can gain: it takes that long.
+const JOIN_COST: Micros = Micros(2_000);
 
 /// Device that a call reads from, if the call has a descriptor of it.
 fn read_device(call: &Call) -> Option<u64> {
@@ -181,7 +181,7 @@ impl Target {
         self.perform_measured(session, call, bytes, WaitLikely::No, known).0
     }
 
-    /// Makes the call. The second value is its time in ticks, if it was a stall.
+    /// Makes the call. The second value is its time, if it was a stall.
     pub(super) fn perform_measured(
         &self,
         session: &'static Session,
@@ -189,7 +189,7 @@ impl Target {
         bytes: u64,
         wait: WaitLikely,
         known: impl FnOnce(&Self) -> bool,
-    ) -> (i64, Option<u64>) {
+    ) -> (i64, Option<Ticks>) {
         let switches = &call.thread.switches;
         let exact = wait == WaitLikely::Yes
             || self.stall_probing.needs_exact_timing()
@@ -218,13 +218,9 @@ impl Target {
             }
         };
         let rested = self.stall_probing.is_sampling();
-        let stalled = self.stall_probing.note_duration(
-            took,
-            bytes,
-            session.config.ticks_per_us,
-            slept,
-            || self.run_queue.waited_us(),
-        );
+        let stalled =
+            self.stall_probing
+                .note_duration(took, bytes, session.tick_rate(), slept, || self.run_queue.waited());
         if stalled {
             if rested {
                 NAMES.forget_kinds();
@@ -236,7 +232,7 @@ impl Target {
                 false => (&control.stalls_unforeseen, &control.stall_ticks_unforeseen),
             };
             count.fetch_add(1, Relaxed);
-            time.fetch_add(took, Relaxed);
+            time.fetch_add(took.0, Relaxed);
             if wait == WaitLikely::No
                 && let Some(device) = read_device(call)
             {
@@ -248,8 +244,8 @@ impl Target {
 
     /// Reports a call that was expected to need only memory and has waited. The session hears of
     /// it, and the next such call is treated as a stall.
-    pub(super) fn note_unexpected_wait(&self, session: &'static Session, device: u64, ticks: u64) {
-        self.waited_ticks.fetch_add(ticks, Relaxed);
+    pub(super) fn note_unexpected_wait(&self, session: &'static Session, device: u64, time: Ticks) {
+        self.waited_ticks.fetch_add(time.0, Relaxed);
         // Joining takes a descriptor for a moment, which another thread could notice.
         if !plane::has_threads() && self.may_gain_from_join(session) {
             self.join(session);
@@ -257,7 +253,7 @@ impl Target {
         if session.is_joined() {
             let control = &session.shared().control;
             control.waited_device.store(device, Relaxed);
-            control.waited_ticks.store(ticks, Relaxed);
+            control.waited_ticks.store(time.0, Relaxed);
             hint_sender::ring_bell(session.shared());
         }
     }
@@ -298,8 +294,8 @@ impl Target {
             let (ret, took) =
                 self.perform_measured(session, call, bytes, WaitLikely::Yes, |_| false);
             // A mapping waits later, unseen.
-            let ticks = took.unwrap_or(0).max(session.slow_devices().usual());
-            self.waited_ticks.fetch_add(ticks, Relaxed);
+            let waited = took.unwrap_or(Ticks(0)).max(session.slow_devices().usual());
+            self.waited_ticks.fetch_add(waited.0, Relaxed);
             return Some(ret);
         }
         self.join(session);
@@ -353,7 +349,8 @@ impl Target {
             self.stall_probing.clear_suspicion();
         }
         if !foreseen && !stall.path.is_empty() {
-            self.dcache_misses.note(stalled.unwrap_or(0) / session.config.ticks_per_us);
+            let waited = stalled.unwrap_or(Ticks(0)).to_micros(session.tick_rate());
+            self.dcache_misses.note(waited);
         }
         Some(ret)
     }
@@ -364,8 +361,8 @@ impl Target {
         if self.stall_probing.waits_are_short() {
             return false;
         }
-        let waited = self.waited_ticks.load(Relaxed) + session.slow_devices().usual();
-        waited >= JOIN_COST_US * session.config.ticks_per_us
+        let waited = Ticks(self.waited_ticks.load(Relaxed)) + session.slow_devices().usual();
+        waited >= JOIN_COST.to_ticks(session.tick_rate())
     }
 
     /// Makes this process known to the supervisor, once. A refusal is final.
@@ -413,8 +410,8 @@ fn unforeseen_waits_are_short(session: &Session) -> bool {
     const ENOUGH: u64 = 8;
     let control = &session.shared().control;
     let stalls = control.stalls_unforeseen.load(Relaxed);
-    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
-    stalls >= ENOUGH && ticks / stalls < SHORT_WAIT_US * session.config.ticks_per_us
+    let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
+    stalls >= ENOUGH && waited / stalls < SHORT_WAIT.to_ticks(session.tick_rate())
 }
 
 /// True if data that the log has as read is not in memory. It may have been on its way when the

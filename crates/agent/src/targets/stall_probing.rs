@@ -14,12 +14,13 @@
 //! [`StallProbing::calls_to_skip`] unseen, and the next one is timed as before. A stall in that
 //! one, or in any call that is always seen, ends sampling.
 //!
-//! A wait of less than [`SHORT_WAIT_US`] is too short to gain from: waking the prefetcher takes as
+//! A wait of less than [`SHORT_WAIT`] is too short to gain from: waking the prefetcher takes as
 //! long. While such waits take more of a process's time than longer ones ([`WaitLengths`]), as on a
 //! local SSD, none is a stall. Where data is read ahead for the process, waits are short because of
 //! that, and all are stalls.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use runahead_estimators::{Micros, TickRate, Ticks};
 
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
@@ -27,8 +28,8 @@ const PROBES: u32 = 512;
 /// Calls probed after another process has stalled: loading a program and its libraries takes some
 /// fifty.
 const PROBES_FOR_OTHERS: u32 = 160;
-/// Time beyond which a call has waited for storage or for a processor, in microseconds.
-const STALL_US_MIN: u64 = 50;
+/// Time beyond which a call has waited for storage or for a processor.
+const STALL_MIN: Micros = Micros(50);
 /// Calls without a stall after which sampling begins: long after probing has ceased.
 const QUIET_CALLS: u32 = 2048;
 /// Sampling interval: 8 to 23 calls are skipped, at random. So a sixteenth of the cost is left, and
@@ -43,8 +44,8 @@ const DEEP_SKIP_FACTOR: u64 = 4;
 const EXACT_CALLS: u32 = 16;
 /// Lower bound of the speed of reads from memory, in bytes per microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
-/// Wait below which there is nothing to gain, in microseconds.
-pub(super) const SHORT_WAIT_US: u64 = 300;
+/// Wait below which there is nothing to gain.
+pub(super) const SHORT_WAIT: Micros = Micros(300);
 
 /// Lengths of recent waits.
 struct WaitLengths {
@@ -54,27 +55,26 @@ struct WaitLengths {
 }
 
 impl WaitLengths {
-    /// Most that one wait counts, in microseconds: it may have been exceptionally slow.
-    const CAP_US: u64 = 4_000;
-    /// Sum at which both sums are halved, in microseconds, so that older waits fade.
-    const WINDOW_US: u32 = 16_000;
+    /// Most that one wait counts: it may have been exceptionally slow.
+    const CAP: Micros = Micros(4_000);
+    /// Sum at which both sums are halved, so that older waits fade.
+    const WINDOW: Micros = Micros(16_000);
 
-    /// Adds a call that took `us` microseconds and slept `sleeps` times: most likely once for each
-    /// request. `runnable_us` of that may have been a wait for a processor.
-    fn add(&self, us: u64, sleeps: u32, runnable_us: impl FnOnce() -> u64) {
-        let one = us / u64::from(sleeps.max(1));
-        let one = match one {
-            ..SHORT_WAIT_US => one,
-            _ => us.saturating_sub(runnable_us()) / u64::from(sleeps.max(1)),
-        };
-        let (kind, other) = if one < SHORT_WAIT_US {
+    /// Adds a call that took `time` and slept `sleeps` times: most likely once for each request.
+    /// `runnable` of that may have been a wait for a processor.
+    fn add(&self, time: Micros, sleeps: u32, runnable: impl FnOnce() -> Micros) {
+        let mut one = time / u64::from(sleeps.max(1));
+        if one >= SHORT_WAIT {
+            one = time.saturating_sub(runnable()) / u64::from(sleeps.max(1));
+        }
+        let (kind, other) = if one < SHORT_WAIT {
             (&self.short_us, &self.long_us)
         } else {
             (&self.long_us, &self.short_us)
         };
-        let sum = kind.load(Relaxed) + us.min(Self::CAP_US) as u32;
+        let sum = kind.load(Relaxed) + time.min(Self::CAP).0 as u32;
         kind.store(sum, Relaxed);
-        if sum > Self::WINDOW_US {
+        if Micros(sum.into()) > Self::WINDOW {
             kind.store(sum / 2, Relaxed);
             other.store(other.load(Relaxed) / 2, Relaxed);
         }
@@ -89,7 +89,7 @@ impl WaitLengths {
 pub struct StallProbing {
     probes: AtomicU32,
     /// Time-stamp until which another process's stalls make a device slow, as last heard.
-    heard_until: AtomicU64,
+    heard_until_ticks: AtomicU64,
     /// Calls that a recent stall makes suspicious.
     suspect_calls: AtomicU32,
     /// Calls since the last stall, up to [`QUIET_CALLS`], and then samples, up to
@@ -106,7 +106,7 @@ impl StallProbing {
     pub(super) const fn new() -> Self {
         StallProbing {
             probes: AtomicU32::new(0),
-            heard_until: AtomicU64::new(0),
+            heard_until_ticks: AtomicU64::new(0),
             suspect_calls: AtomicU32::new(0),
             quiet_calls: AtomicU32::new(0),
             exact_calls: AtomicU32::new(0),
@@ -119,16 +119,16 @@ impl StallProbing {
     /// sampled.
     pub(super) fn reset(&self) {
         self.probes.store(0, Relaxed);
-        self.heard_until.store(0, Relaxed);
+        self.heard_until_ticks.store(0, Relaxed);
         self.suspect_calls.store(0, Relaxed);
         self.quiet_calls.store(0, Relaxed);
     }
 
     /// Hears that some device is slow until `until` (`estimators::slow_devices`).
-    pub fn hear_of_stalls(&self, until: u64, now: impl FnOnce() -> u64) {
+    pub fn hear_of_stalls(&self, until: Ticks, now: impl FnOnce() -> Ticks) {
         // Mostly it is nothing new.
-        if self.heard_until.load(Relaxed) != until {
-            self.heard_until.store(until, Relaxed);
+        if self.heard_until_ticks.load(Relaxed) != until.0 {
+            self.heard_until_ticks.store(until.0, Relaxed);
             if until > now() {
                 self.probes.fetch_max(PROBES_FOR_OTHERS, Relaxed);
             }
@@ -214,27 +214,27 @@ impl StallProbing {
         self.suspect_calls.store(PROBES, Relaxed);
     }
 
-    /// Notes that a call took `ticks` for `bytes`. Returns true if that was a stall.
+    /// Notes that a call took `time` for `bytes`. Returns true if that was a stall.
     ///
     /// `slept` is called only if it took long. It tells how often the thread has certainly given up
-    /// its processor: a thread that was merely preempted has not stalled. `runnable_us` is its
-    /// recent wait for a processor.
+    /// its processor: a thread that was merely preempted has not stalled. `runnable` is its recent
+    /// wait for a processor.
     pub fn note_duration(
         &self,
-        ticks: u64,
+        time: Ticks,
         bytes: u64,
-        ticks_per_us: u64,
+        rate: TickRate,
         slept: impl FnOnce() -> SleepEvidence,
-        runnable_us: impl FnOnce() -> u64,
+        runnable: impl FnOnce() -> Micros,
     ) -> bool {
-        let allowed = STALL_US_MIN + bytes / COPY_BYTES_PER_US;
-        let is_long = ticks > allowed * ticks_per_us;
+        let allowed = STALL_MIN + Micros(bytes / COPY_BYTES_PER_US);
+        let is_long = time > allowed.to_ticks(rate);
         let slept = if is_long { slept() } else { SleepEvidence::Never };
         let stalled = match slept {
             SleepEvidence::Never => false,
             SleepEvidence::Helped => true,
             SleepEvidence::AtMost(times) | SleepEvidence::Times(times) => {
-                self.wait_lengths.add(ticks / ticks_per_us, times, runnable_us);
+                self.wait_lengths.add(time.to_micros(rate), times, runnable);
                 !self.wait_lengths.are_short()
             }
         };
@@ -268,32 +268,35 @@ mod tests {
     extern crate std;
     use super::*;
 
+    const RATE: TickRate = TickRate::new(2000);
+
     #[test]
     fn probing_ends_without_stalls_and_resumes_with_one() {
         let pace = StallProbing::new();
         assert!(!pace.probing());
-        pace.hear_of_stalls(1000, || 1001);
+        let (long, short) = (Micros(600).to_ticks(RATE), Micros(60).to_ticks(RATE));
+        pace.hear_of_stalls(Ticks(1000), || Ticks(1001));
         assert!(!pace.probing(), "that is over");
-        pace.hear_of_stalls(2000, || 1001);
+        pace.hear_of_stalls(Ticks(2000), || Ticks(1001));
         for _ in 0..PROBES_FOR_OTHERS {
             assert!(pace.probing());
-            assert!(!pace.note_duration(10, 0, 2000, || unreachable!(), || unreachable!()));
+            assert!(!pace.note_duration(Ticks(10), 0, RATE, || unreachable!(), || unreachable!()));
         }
         assert!(!pace.probing() && !pace.has_stalled_lately());
         assert!(
-            !pace.note_duration(600 * 2000, 1 << 20, 2000, || SleepEvidence::Times(1), || 0),
+            !pace.note_duration(long, 1 << 20, RATE, || SleepEvidence::Times(1), || Micros(0)),
             "a megabyte may take a millisecond"
         );
         assert!(
-            !pace.note_duration(60 * 2000, 0, 2000, || SleepEvidence::Never, || 0),
+            !pace.note_duration(short, 0, RATE, || SleepEvidence::Never, || Micros(0)),
             "another program had the processor"
         );
-        assert!(pace.note_duration(600 * 2000, 0, 2000, || SleepEvidence::Times(1), || 0));
+        assert!(waits(&pace, 600, 1, 0));
         assert!(pace.probing() && pace.has_stalled_lately());
     }
 
     fn quiet_call(pace: &StallProbing) -> u64 {
-        assert!(!pace.note_duration(10, 0, 2000, || unreachable!(), || unreachable!()));
+        assert!(!pace.note_duration(Ticks(10), 0, RATE, || unreachable!(), || unreachable!()));
         pace.calls_to_skip(|| 5)
     }
 
@@ -307,15 +310,15 @@ mod tests {
 
     #[test]
     fn a_quiet_process_samples_until_a_call_stalls() {
-        let pace = resting();
+        let (pace, short) = (resting(), Micros(60).to_ticks(RATE));
         assert!(
-            !pace.note_duration(60 * 2000, 0, 2000, || SleepEvidence::Never, || 0)
+            !pace.note_duration(short, 0, RATE, || SleepEvidence::Never, || Micros(0))
                 && pace.is_sampling(),
             "pushed off"
         );
         assert!((1..EXACT_CALLS).all(|_| quiet_call(&pace) == 0), "or perhaps not");
         assert!(quiet_call(&pace) > 0);
-        assert!(pace.note_duration(600 * 2000, 0, 2000, || SleepEvidence::Times(1), || 0));
+        assert!(waits(&pace, 600, 1, 0));
         assert!(!pace.is_sampling() && pace.probing());
         assert!((0..QUIET_CALLS).all(|_| quiet_call(&pace) == 0));
         assert!(!pace.probing() && quiet_call(&pace) > 0);
@@ -333,12 +336,13 @@ mod tests {
         let pace = resting();
         pace.reset();
         assert!(!pace.is_sampling() && !pace.probing() && pace.has_sampled());
-        pace.hear_of_stalls(2000, || 1000);
+        pace.hear_of_stalls(Ticks(2000), || Ticks(1000));
         assert!(pace.probing());
     }
 
     fn waits(pace: &StallProbing, us: u64, sleeps: u32, runnable_us: u64) -> bool {
-        pace.note_duration(us * 2000, 0, 2000, || SleepEvidence::Times(sleeps), || runnable_us)
+        let (time, runnable) = (Micros(us).to_ticks(RATE), Micros(runnable_us));
+        pace.note_duration(time, 0, RATE, || SleepEvidence::Times(sleeps), || runnable)
     }
 
     #[test]
@@ -364,9 +368,9 @@ mod tests {
     fn where_something_is_read_ahead_short_waits_are_stalls_too() {
         let pace = StallProbing::new();
         assert!((0..9).all(|_| pace.note_duration(
-            150 * 2000,
+            Micros(150).to_ticks(RATE),
             0,
-            2000,
+            RATE,
             || SleepEvidence::Helped,
             || unreachable!()
         )));
@@ -390,13 +394,7 @@ mod tests {
             match next() % 5000 {
                 0 => pace.note_stall(),
                 1 => pace.note_use(),
-                2 => assert!(pace.note_duration(
-                    600 * 2000,
-                    0,
-                    2000,
-                    || SleepEvidence::Times(1),
-                    || 0
-                )),
+                2 => assert!(waits(&pace, 600, 1, 0)),
                 3 => pace.reset(),
                 _ => {
                     let unseen = pace.calls_to_skip(&mut next);

@@ -23,26 +23,27 @@
 //! excess of the last sync over its expected cost.
 
 use runahead_estimators::cost_account::{Account, MOST};
+use runahead_estimators::{Micros, TickRate, Ticks};
 
 use super::concurrency::Concurrency;
 
-/// Assumed cost of the first sync of a session, in microseconds.
-const FIRST_SYNC_US: i64 = 1_000;
-/// Most that the first sync counts as having cost, in microseconds: it may have lost its processor.
-const FIRST_SYNC_US_MAX: i64 = 4_000;
+/// Assumed cost of the first sync of a session.
+const FIRST_SYNC: Micros = Micros(1_000);
+/// Most that the first sync counts as having cost: it may have lost its processor.
+const FIRST_SYNC_MAX: Micros = Micros(4_000);
 /// Overdraft, in waits, at which a shadow is ended: it had time to be of use.
 const OVERDRAFT_WAITS: i64 = 8;
-/// Most processor time of shadows that counts between two updates, in microseconds.
-const SHADOW_CPU_US_MAX: u64 = 1_000_000;
+/// Most processor time of shadows that counts between two updates.
+const SHADOW_CPU_MAX: Micros = Micros(1_000_000);
 /// Most used hints that count between two updates.
 const USED_HINTS_MAX: u64 = 1 << 16;
-/// Assumed length of a wait until one has been measured, in microseconds.
-const DEFAULT_WAIT_US: i64 = 1_000;
-/// Cost of one page copy after a fork, in microseconds: a fault, an allocation and the copy.
-const PAGE_COPY_US: i64 = 3;
+/// Assumed length of a wait until one has been measured.
+const DEFAULT_WAIT: Micros = Micros(1_000);
+/// Cost of one page copy after a fork: a fault, an allocation and the copy.
+const PAGE_COPY: Micros = Micros(3);
 /// Assumed speed of a sync until one has been measured, in pages per microsecond: a fifth of the
 /// time is the fork, the rest copies of one page in fifteen.
-const PAGES_PER_US: i64 = 4;
+const PAGES_PER_US: u64 = 4;
 /// Pages that cost nothing worth counting: any program has them.
 const SMALL_PAGES: i64 = 1_024;
 
@@ -55,12 +56,12 @@ pub(super) struct SyncInputs {
     pub minor_faults: u64,
     /// Used hints of shadows since the process joined.
     pub hints_used: u64,
-    /// Processor time of shadows that have ended, in microseconds.
-    pub shadows_us: u64,
-    /// Usual time of a sync in other processes of the session, in ticks; 0: none yet.
-    pub usual_sync_ticks: u64,
-    /// Mean of the unforeseen stalls in ticks, if there were any.
-    pub mean_wait: Option<u64>,
+    /// Processor time of shadows that have ended.
+    pub shadow_cpu: Micros,
+    /// Usual time of a sync in other processes of the session; 0: none yet.
+    pub usual_sync: Ticks,
+    /// Mean of the unforeseen stalls, if there were any.
+    pub mean_wait: Option<Ticks>,
     /// Used data hints of shadows since the process joined.
     pub data_hints_used: u64,
     /// Operations with names, of 1,024 of the prefetcher, that had a request of their own; 0:
@@ -87,7 +88,7 @@ impl SyncInputs {
 pub(super) struct SyncBudget {
     /// Balance in ticks.
     account: Account,
-    ticks_per_us: i64,
+    rate: TickRate,
     has_begun: bool,
     /// Cost of a sync for each 1,024 pages, in ticks.
     ticks_per_1024_pages: i64,
@@ -103,14 +104,14 @@ pub(super) struct SyncBudget {
     faults: u64,
     used: u64,
     used_data: u64,
-    shadows_us: u64,
+    shadow_cpu: Micros,
 }
 
 impl SyncBudget {
     pub(super) const fn new() -> Self {
         SyncBudget {
             account: Account::new(0),
-            ticks_per_us: 1,
+            rate: TickRate::ONE,
             has_begun: false,
             ticks_per_1024_pages: 0,
             has_synced: false,
@@ -121,21 +122,20 @@ impl SyncBudget {
             faults: 0,
             used: 0,
             used_data: 0,
-            shadows_us: 0,
+            shadow_cpu: Micros(0),
         }
     }
 
     /// Starts the budget of a process that has begun, or is new by a fork.
-    pub(super) fn begin(&mut self, ticks_per_us: u64, seen: &SyncInputs) {
-        let per_us = ticks_per_us.max(1) as i64;
+    pub(super) fn begin(&mut self, rate: TickRate, seen: &SyncInputs) {
         *self = SyncBudget {
-            ticks_per_us: per_us,
+            rate,
             has_begun: true,
-            ticks_per_1024_pages: 1024 * per_us / PAGES_PER_US,
+            ticks_per_1024_pages: signed(Micros(1024).to_ticks(rate) / PAGES_PER_US),
             faults: seen.minor_faults,
             used: seen.hints_used,
             used_data: seen.data_hints_used,
-            shadows_us: seen.shadows_us,
+            shadow_cpu: seen.shadow_cpu,
             ..SyncBudget::new()
         };
     }
@@ -160,13 +160,12 @@ impl SyncBudget {
         // Each page is copied once; other faults are the program's own.
         let copied = faults.min(self.pages - self.copied_pages).max(0);
         self.copied_pages += copied;
-        let computed =
-            seen.shadows_us.saturating_sub(self.shadows_us).min(SHADOW_CPU_US_MAX) as i64;
-        self.shadows_us = seen.shadows_us;
+        let computed = seen.shadow_cpu.saturating_sub(self.shadow_cpu).min(SHADOW_CPU_MAX);
+        self.shadow_cpu = seen.shadow_cpu;
         // Gains and costs are booked together: an update may come late, and what was spared pays
         // for what was done in the same time.
         let gained = seen.spared(names, data, wait);
-        match gained - (copied * PAGE_COPY_US + computed) * self.ticks_per_us {
+        match gained - self.ticks_in(PAGE_COPY * copied as u64 + computed) {
             net @ 0.. => self.account.spared(net, wait),
             net => self.account.spent(-net),
         }
@@ -178,10 +177,10 @@ impl SyncBudget {
         let wait = self.shared_wait(seen);
         self.update_rate();
         (0..stalls.min(MOST as u64)).for_each(|_| self.account.waited(wait));
-        let usual = match (self.has_synced, seen.usual_sync_ticks) {
+        let usual = match (self.has_synced, seen.usual_sync) {
             (true, _) => self.usual_fork_ticks,
-            (false, 0) => FIRST_SYNC_US * self.ticks_per_us,
-            (false, others) => others.min(i64::MAX as u64 >> 16) as i64,
+            (false, Ticks(0)) => self.ticks_in(FIRST_SYNC),
+            (false, others) => signed(others),
         };
         let cost = self.expected_cost(seen.own_pages as i64).max(usual);
         // The first sync is free in its wait: it shows what it costs, and unknown costs are not
@@ -190,15 +189,15 @@ impl SyncBudget {
         self.account.affords(cost.saturating_sub(free))
     }
 
-    /// Books a sync that took `fork` ticks.
-    pub(super) fn note_sync(&mut self, seen: &SyncInputs, fork: u64) {
+    /// Books a sync that took `fork`.
+    pub(super) fn note_sync(&mut self, seen: &SyncInputs, fork: Ticks) {
         self.pages = seen.own_pages as i64;
         self.copied_pages = 0;
         self.has_synced = true;
-        self.fork_ticks = fork as i64;
+        self.fork_ticks = fork.0 as i64;
         // A fork that lost its processor meanwhile says little about the next.
         self.usual_fork_ticks = match self.usual_fork_ticks {
-            0 => self.fork_ticks.min(FIRST_SYNC_US_MAX * self.ticks_per_us),
+            0 => self.fork_ticks.min(self.ticks_in(FIRST_SYNC_MAX)),
             usual => (3 * usual + self.fork_ticks.min(2 * usual)) / 4,
         };
         self.account.spent((self.fork_ticks - self.free_ticks(seen)).max(0));
@@ -208,7 +207,7 @@ impl SyncBudget {
     fn update_rate(&mut self) {
         let pages = core::mem::take(&mut self.pages);
         if pages > SMALL_PAGES {
-            let cost = self.fork_ticks + self.copied_pages * PAGE_COPY_US * self.ticks_per_us;
+            let cost = self.fork_ticks + self.ticks_in(PAGE_COPY * self.copied_pages as u64);
             self.ticks_per_1024_pages =
                 (self.ticks_per_1024_pages + cost.saturating_mul(1024) / pages) / 2;
         }
@@ -238,10 +237,17 @@ impl SyncBudget {
     }
 
     fn wait_ticks(&self, seen: &SyncInputs) -> i64 {
-        seen.mean_wait.map_or(DEFAULT_WAIT_US * self.ticks_per_us, |ticks| {
-            ticks.min(i64::MAX as u64 >> 16) as i64
-        })
+        seen.mean_wait.map_or(self.ticks_in(DEFAULT_WAIT), signed)
     }
+
+    fn ticks_in(&self, time: Micros) -> i64 {
+        signed(time.to_ticks(self.rate))
+    }
+}
+
+/// Ticks as the account counts them, limited so that their products with counts do not overflow.
+fn signed(time: Ticks) -> i64 {
+    time.0.min(i64::MAX as u64 >> 16) as i64
 }
 
 #[cfg(test)]
@@ -255,13 +261,17 @@ mod tests {
     const WAIT_US: u64 = 2_000;
 
     fn seen(pages: u64) -> SyncInputs {
-        SyncInputs { own_pages: pages, mean_wait: Some(WAIT_US * PER_US), ..SyncInputs::default() }
+        SyncInputs {
+            own_pages: pages,
+            mean_wait: Some(Ticks(WAIT_US * PER_US)),
+            ..SyncInputs::default()
+        }
     }
 
     fn begun(pages: u64) -> (SyncBudget, SyncInputs) {
         let mut balance = SyncBudget::new();
         let seen = seen(pages);
-        balance.begin(PER_US, &seen);
+        balance.begin(TickRate::new(PER_US), &seen);
         (balance, seen)
     }
 
@@ -286,11 +296,11 @@ mod tests {
         // 4.7 ms are expected, in waits of 2.
         let first = stalls(&mut balance, &seen, 100);
         assert!(first.is_some_and(|first| (20..25).contains(&first)), "{first:?}");
-        balance.note_sync(&seen, 1_500 * PER_US);
+        balance.note_sync(&seen, Ticks(1_500 * PER_US));
         let before = balance.account.balance();
         seen.minor_faults = 7_000;
         assert!(!balance.update(&seen), "21 ms of copies in a wait of 2");
-        let copies = 7_000 * PAGE_COPY_US * PER_US as i64;
+        let copies = (7_000 * PAGE_COPY.0 * PER_US) as i64;
         assert_eq!(balance.account.balance(), before - copies);
         seen.minor_faults = 1_000_000;
         balance.update(&seen);
@@ -317,7 +327,7 @@ mod tests {
             balance.update(&seen);
             if balance.affords(&seen, 1) {
                 syncs += 1;
-                balance.note_sync(&seen, 2 * WAIT_US * PER_US);
+                balance.note_sync(&seen, Ticks(2 * WAIT_US * PER_US));
             }
         }
         syncs
@@ -339,7 +349,7 @@ mod tests {
             balance.update(&seen);
             if balance.affords(&seen, 1) {
                 syncs += 1;
-                balance.note_sync(&seen, 2 * WAIT_US * PER_US);
+                balance.note_sync(&seen, Ticks(2 * WAIT_US * PER_US));
             }
             // The cost of the first sync is unknown.
             let most = -(u64::from(syncs == 1) as i64) * (WAIT_US * PER_US) as i64;
@@ -352,8 +362,8 @@ mod tests {
     fn a_fork_that_lost_its_processor_does_not_keep_the_next_from_being_made() {
         let (mut balance, mut seen) = begun(500);
         assert!(balance.affords(&seen, 1));
-        balance.note_sync(&seen, 1_000 * PER_US);
-        balance.note_sync(&seen, 200_000 * PER_US);
+        balance.note_sync(&seen, Ticks(1_000 * PER_US));
+        balance.note_sync(&seen, Ticks(200_000 * PER_US));
         seen.hints_used = 1_000;
         (0..7).for_each(|_| {
             seen.hints_used += 1_000;
@@ -369,7 +379,7 @@ mod tests {
             let (mut balance, mut seen) = begun(500);
             seen.concurrency = crowd;
             assert!(balance.affords(&seen, 1), "what it costs is not known");
-            balance.note_sync(&seen, WAIT_US * PER_US);
+            balance.note_sync(&seen, Ticks(WAIT_US * PER_US));
             stalls(&mut balance, &seen, 1_000)
         };
         assert_eq!(next(Concurrency { waiting_threads: 1, busy_processors: 1024 }), Some(1));
@@ -386,7 +396,7 @@ mod tests {
     fn savings_pay_for_further_syncs() {
         let (mut balance, mut seen) = begun(3 << 16);
         assert!(stalls(&mut balance, &seen, 10_000).is_some());
-        balance.note_sync(&seen, 20_000 * PER_US);
+        balance.note_sync(&seen, Ticks(20_000 * PER_US));
         seen.hints_used = 100;
         assert!(balance.update(&seen));
         assert!(balance.affords(&seen, 1), "32 waits of 2 ms against 20 ms");
@@ -427,21 +437,21 @@ mod tests {
                 (seen.hints_used, seen.minor_faults) =
                     (seen.hints_used + used, seen.minor_faults + copied);
                 let open = (balance.pages - balance.copied_pages).max(0) as u64;
-                let copies = copied.min(open) * PAGE_COPY_US as u64 * PER_US;
+                let copies = copied.min(open) * PAGE_COPY.0 * PER_US;
                 let computed = below(left + 1);
                 left -= computed;
-                seen.shadows_us += computed;
-                seen.usual_sync_ticks = below(2) * below(50_000) * PER_US;
+                seen.shadow_cpu.0 += computed;
+                seen.usual_sync = Ticks(below(2) * below(50_000) * PER_US);
                 balance.update(&seen);
                 let shadow = computed * PER_US;
                 (cost, gain) = (cost + copies + shadow, gain + used * wait + wait / TRY as u64);
                 if balance.affords(&seen, 1) {
                     let fork = below(pages + 1) * PER_US / 10;
-                    balance.note_sync(&seen, fork);
+                    balance.note_sync(&seen, Ticks(fork));
                     // The shadow before it ends without computing what was left.
                     left = below(computes + 1);
                     cost += fork.saturating_sub(wait);
-                    let copies = pages * PAGE_COPY_US as u64 * PER_US;
+                    let copies = pages * PAGE_COPY.0 * PER_US;
                     worst = worst.max(fork + copies + left * PER_US);
                 }
             }

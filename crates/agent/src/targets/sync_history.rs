@@ -4,14 +4,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::agent_config::without;
 use runahead_abi::{Control, RunEnd};
+use runahead_estimators::{Micros, TickRate, Ticks};
 
 use super::child_stalls::ChildStalls;
 use super::concurrency::{Concurrency, ConcurrencyMeter};
 use super::run_requests::supersede;
 use super::sync_budget::{SyncBudget, SyncInputs};
-use crate::arch::ticks;
 use crate::session::Session;
 use crate::sys;
+use crate::time_stamp::ticks;
 use crate::uninherited_memory;
 
 /// Multiple of the last sync's cost that must pass before the next one.
@@ -23,8 +24,8 @@ const HINTS_PER_FAULT: u64 = 4;
 
 /// History of the syncs of a process, from which it is decided which stalls are worth another.
 pub(crate) struct SyncHistory {
-    pub(super) last_end: u64,
-    pub(super) last_cost: u64,
+    pub(super) last_end: Ticks,
+    pub(super) last_cost: Ticks,
     pub(super) budget: SyncBudget,
     /// True if the supervisor is gone, or shadows cannot be made.
     pub(super) is_disabled: bool,
@@ -32,9 +33,8 @@ pub(crate) struct SyncHistory {
     pub(super) has_shadow: bool,
     /// True if the newest shadow has been asked for another run.
     pub(super) has_rerun: bool,
-    /// Mean wait of a page fault in ticks, if the thread waits for faults now; 0: it waits for
-    /// calls.
-    pub(super) fault_ticks: u64,
+    /// Mean wait of a page fault, if the thread waits for faults now; 0: it waits for calls.
+    pub(super) fault_wait: Ticks,
     /// True once a sync was considered because of page faults.
     pub(super) has_synced_for_faults: bool,
     /// Hints issued and used at the last check of faults.
@@ -45,13 +45,13 @@ pub(crate) struct SyncHistory {
 impl SyncHistory {
     pub(super) const fn new() -> Self {
         SyncHistory {
-            last_end: 0,
-            last_cost: 0,
+            last_end: Ticks(0),
+            last_cost: Ticks(0),
             budget: SyncBudget::new(),
             is_disabled: false,
             has_shadow: false,
             has_rerun: false,
-            fault_ticks: 0,
+            fault_wait: Ticks(0),
             has_synced_for_faults: false,
             hint_counts: (0, 0),
             concurrency: ConcurrencyMeter::new(),
@@ -59,8 +59,8 @@ impl SyncHistory {
     }
 
     /// True if a shadow foresees most of what comes. `faults` have waited since the last call. A
-    /// shadow that is at work with results gets `turn` ticks to get ahead.
-    pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
+    /// shadow that is at work with results gets `turn` to get ahead.
+    pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: Ticks) -> bool {
         let control = &session.shared().control;
         let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
         let before = core::mem::replace(&mut self.hint_counts, hints);
@@ -85,7 +85,7 @@ impl SyncHistory {
         if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
             return false;
         }
-        if self.is_disabled || ticks().wrapping_sub(self.last_end) < SYNC_SPACING * self.last_cost {
+        if self.is_disabled || ticks().wrapping_sub(self.last_end) < self.last_cost * SYNC_SPACING {
             return false;
         }
         // Uses by children show in no log of this process.
@@ -94,14 +94,14 @@ impl SyncHistory {
         let warm = family.take_warm_execs().min(open);
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
-        let waited = control.stall_ticks_unforeseen.load(Relaxed);
-        self.concurrency.sample(ticks(), waited, session.config.ticks_per_us);
+        let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
+        self.concurrency.sample(ticks(), waited, session.tick_rate());
         let seen = self.observe(session);
         // The cost of shadows for calls says nothing about those for faults.
-        let is_first =
-            self.fault_ticks > 0 && !core::mem::replace(&mut self.has_synced_for_faults, true);
+        let is_first = self.fault_wait > Ticks(0)
+            && !core::mem::replace(&mut self.has_synced_for_faults, true);
         if is_first || !self.budget.has_begun() {
-            self.budget.begin(session.config.ticks_per_us, &seen);
+            self.budget.begin(session.tick_rate(), &seen);
         }
         if !self.budget.update(&seen) && core::mem::take(&mut self.has_shadow) {
             supersede(control);
@@ -116,14 +116,14 @@ impl SyncHistory {
             true => Concurrency::default(),
             false => self.concurrency.current().combined_with(Concurrency::of_session(control)),
         };
-        let mut seen = seen(control, crowd, session.config.ticks_per_us);
+        let mut seen = seen(control, crowd, session.tick_rate());
         if uninherited_memory::is_worth_excluding(session, seen.own_pages) {
             // Such a sync copies little.
             seen.own_pages = 0;
         }
-        match self.fault_ticks {
-            0 => seen,
-            ticks => SyncInputs { mean_wait: Some(ticks), ..seen },
+        match self.fault_wait {
+            Ticks(0) => seen,
+            wait => SyncInputs { mean_wait: Some(wait), ..seen },
         }
     }
 }
@@ -137,23 +137,23 @@ pub(super) fn has_room(session: &Session, faults: u64) -> bool {
 }
 
 /// Inputs for the budget, from the counters that are shared with the supervisor.
-fn seen(control: &Control, crowd: Concurrency, ticks_per_us: u64) -> SyncInputs {
+fn seen(control: &Control, crowd: Concurrency, rate: TickRate) -> SyncInputs {
     let faults = sys::minor_faults();
-    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
+    let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
     // A shell does not wait for storage itself; the programs that it starts do.
     let service = match control.service_us.load(Relaxed) {
         0 => None,
-        us => Some(u64::from(us) * ticks_per_us),
+        us => Some(Micros(us.into()).to_ticks(rate)),
     };
     SyncInputs {
         own_pages: control.pages_at(faults),
         minor_faults: faults,
         hints_used: control.shadow_hints_used.load(Relaxed),
-        shadows_us: control.shadow_cpu_us.load(Relaxed),
-        usual_sync_ticks: control.usual_sync_ticks.load(Relaxed),
-        mean_wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
+        shadow_cpu: Micros(control.shadow_cpu_us.load(Relaxed)),
+        usual_sync: Ticks(control.usual_sync_ticks.load(Relaxed)),
+        mean_wait: match (waited.mean_of(control.stalls_unforeseen.load(Relaxed)), service) {
             // The rest of the time was spent waiting for a processor.
-            (Some(mean), Some(service)) => Some(mean.min(QUEUED_WAIT_FACTOR * service)),
+            (Some(mean), Some(service)) => Some(mean.min(service * QUEUED_WAIT_FACTOR)),
             (mean, service) => mean.or(service),
         },
         data_hints_used: control.shadow_data_used.load(Relaxed),

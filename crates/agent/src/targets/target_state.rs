@@ -15,12 +15,12 @@ use super::large_mappings::LargeMappings;
 use super::run_queue_delay::RunQueueDelay;
 use super::stall_probing::StallProbing;
 use super::sync_history::SyncHistory;
-use crate::arch::ticks;
 use crate::descriptor_names::{FileKind, NAMES};
 use crate::plane::{self, thread::Thread};
 use crate::session::Session;
 use crate::spin_lock::Lock;
 use crate::sys;
+use crate::time_stamp::ticks;
 
 /// State of a target, shared by all of its threads. Shadows and children inherit a copy.
 ///

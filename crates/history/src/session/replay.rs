@@ -30,7 +30,7 @@ use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Record};
 use runahead_admission::memory_budget;
 use runahead_admission::slow_devices::DeviceWaits;
-use runahead_estimators::Identity;
+use runahead_estimators::{Identity, Ticks};
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::replay_listener::Event;
@@ -110,9 +110,9 @@ struct Step {
     /// Accesses that had been requested when it began, and requests that the prefetcher had made.
     asked: u64,
     requests: u64,
-    /// Time of the latest wait (`DeviceWaits::latest`) when the replay paused, if it has; a later
-    /// wait continues it.
-    paused_after: Option<u64>,
+    /// Time of the latest wait (`DeviceWaits::latest`) when the replay paused, if it has; a later wait
+    /// continues it.
+    paused_after: Option<Ticks>,
     /// True if the step is over and gained nothing, and samples of what follows have been
     /// requested.
     sampled: bool,
@@ -220,8 +220,8 @@ impl Replay {
         let Some(followed) = history.followed.get() else { return };
         if history.plan.starts_at_first_stall() {
             self.step.length = Some(STEP_ACCESSES);
-            if waits.latest() == 0 {
-                self.step.paused_after = Some(0);
+            if waits.latest() == Ticks(0) {
+                self.step.paused_after = Some(Ticks(0));
                 self.samples(0)
                     .into_iter()
                     .for_each(|number| self.request_or_defer(followed, number));

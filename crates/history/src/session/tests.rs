@@ -13,7 +13,7 @@ use runahead_abi::{HintKind, HintState, Record};
 use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission::RecordListener as _;
 use runahead_admission::slow_devices::DeviceWaits;
-use runahead_estimators::{Identity, Piece};
+use runahead_estimators::{Identity, Piece, TickRate};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
 
@@ -127,7 +127,7 @@ fn replayed_accesses_are_expected_by_all_processes_until_given_up() {
     let file = runahead_admission::process::shared_memory::agent_file().expect("memory for a file");
     let front = runahead_admission::process::shared_memory::fill(&file, &[0; 4096], &[])
         .expect("room in it");
-    history.start(&prefetcher, &Arc::new(DeviceWaits::new(front, 1000)), || ());
+    history.start(&prefetcher, &Arc::new(DeviceWaits::new(front, TickRate::new(1000))), || ());
     wait_until("it is read", || history.followed.get().is_some());
     let followed = history.followed.get().expect("it replays");
     let asked = || followed.listener.asked.load(Relaxed);

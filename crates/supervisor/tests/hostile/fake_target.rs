@@ -12,6 +12,7 @@ use runahead_admission::degradation_counts::ReasonCounts;
 use runahead_admission::process::doorbell;
 use runahead_admission::process::shared_memory;
 use runahead_admission::slow_devices::DeviceWaits;
+use runahead_estimators::TickRate;
 use runahead_prefetch::Prefetcher;
 use runahead_supervisor::follow_policy::FollowPolicy;
 use runahead_supervisor::io_process::IoProcess;
@@ -36,7 +37,7 @@ impl Target {
         let file = shared_memory::agent_file().expect("memory for a file");
         let front =
             shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
-        let waits = Arc::new(DeviceWaits::new(front, 1000));
+        let waits = Arc::new(DeviceWaits::new(front, TickRate::new(1000)));
         let degraded = Arc::new(ReasonCounts::default());
         let tasks = Arc::new(TaskLimits::default());
         let admission = Arc::new(Admission {
