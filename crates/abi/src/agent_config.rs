@@ -23,11 +23,12 @@ pub const RUNNER_FILTER_MAX: usize = 64;
 /// calls of the program's that got past the agent do not have it.
 pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 
-/// Address range for the arguments of openat2(2) in a shadow, if they may lie nowhere else
-/// (`shadow/open_allowlist.rs`): first address and end. It begins at the lowest address at which an
-/// ordinary user may have memory.
-pub const OPENINGS: (u64, u64) = (0x1_0000, 0x1_1000);
-/// Bytes of each entry in [`OPENINGS`], which is also their alignment.
+/// First address for the arguments of openat2(2) in a shadow, if they may lie nowhere else
+/// (`shadow/open_allowlist.rs`): the lowest at which an ordinary user may have memory.
+pub const OPENINGS_START: u64 = 0x1_0000;
+/// First address behind the arguments of openat2(2).
+pub const OPENINGS_END: u64 = 0x1_1000;
+/// Bytes of each entry from [`OPENINGS_START`], which is also their alignment.
 pub const OPENING_BYTES: u64 = 32;
 
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
@@ -177,7 +178,7 @@ pub struct AgentConfig {
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
     /// Nonzero if Landlock cannot deny truncation (before Linux 6.2): shadows open what is in
-    /// [`OPENINGS`] only.
+    /// [`OPENINGS_START`] only.
     pub openings: u64,
     /// The file systems that lie in memory, and remember no name that is not there:
     /// [`device_number`](crate::device_number)s; 0: no more.

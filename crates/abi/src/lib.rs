@@ -30,6 +30,15 @@ pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 /// starts.
 pub const ABI_VERSION: u32 = 15;
 
+/// Identity of a file on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileId {
+    /// [`device_number`] of the file system.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {
     (major as u64) << 32 | minor as u64

@@ -387,9 +387,8 @@ impl Dispatcher {
         let count = ledger.syncs.fetch_add(syncs, Relaxed).saturating_add(syncs);
         let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
-        let since = |now: Ticks, before| {
-            now.saturating_sub(before).to_micros(self.session.waits.tick_rate())
-        };
+        let rate = self.session.waits.tick_rate();
+        let since = |now: Ticks, before| now.saturating_sub(before).to_micros(rate);
         ledger.crowd.waited(since(now.all_wait_time, before.all_wait_time));
         if !self.session.without.concurrency {
             ledger.crowd.tell(control);
@@ -397,7 +396,7 @@ impl Dispatcher {
         }
         let waits = plus(now.waits, before.waits);
         if waits > 0 {
-            let time = Duration::from(since(now.wait_time, before.wait_time));
+            let time = Duration::from_micros(since(now.wait_time, before.wait_time).0);
             // Whatever the process says.
             self.client.waited(waits, time.min(self.joined.elapsed()));
         }

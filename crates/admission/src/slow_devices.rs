@@ -66,7 +66,7 @@ impl DeviceWaits {
     pub fn time_waited(&self, control: &Control) -> Duration {
         let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
         let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
-        Ticks(ticks).to_micros(self.rate).into()
+        Duration::from_micros(Ticks(ticks).to_micros(self.rate).0)
     }
 
     /// Time-stamp up to which some device is slow; 0: no program has waited.
@@ -85,7 +85,7 @@ impl DeviceWaits {
     }
 
     fn ticks_in(&self, time: Duration) -> Ticks {
-        Micros::from(time).to_ticks(self.rate)
+        Micros(time.as_micros() as u64).to_ticks(self.rate)
     }
 
     fn note(&self, device: u64, time: Ticks) {

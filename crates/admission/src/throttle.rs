@@ -320,7 +320,7 @@ impl Throttle {
                 .saturating_add(std::mem::take(&mut self.overdue)),
             added: self.ghost.account(&ledger.ghost, refaults, refault::refaults, held),
             lost,
-            late: late.into(),
+            late: Duration::from_micros(late.0),
             dropped,
             held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
             stall: self.stall(),
@@ -334,7 +334,7 @@ impl Throttle {
         let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
         let rate = self.session.waits.tick_rate();
         let mean = waited.mean_of(control.stalls_unforeseen.load(Relaxed));
-        let mean = mean.map_or(STALL, |mean| mean.to_micros(rate).into());
+        let mean = mean.map_or(STALL, |mean| Duration::from_micros(mean.to_micros(rate).0));
         mean.clamp(STALLS.0, STALLS.1)
     }
 

@@ -75,7 +75,8 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
         plane::AddressRange::of_bytes(base + u64::from(config.text_at), config.text_len.into());
     protect(base, text, config.total_len.into())?;
     address_space::reserve(base)?;
-    let session = Session::new(*config, (base, config.total_len.into()));
+    let session =
+        Session::new(*config, plane::AddressRange::of_bytes(base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };
     let fast = config.has_fsgsbase != 0;

@@ -17,11 +17,18 @@ use runahead_estimators::{ChunkIndex, Identity};
 /// Size from which all touched chunks are requested, in bytes: that is not much more.
 const LARGE_READ_BYTES: u64 = CHUNK_BYTES / 4;
 
-/// Range to request, as (offset, length), where `len` bytes of `file` from `offset` are missing.
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRange {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// Range to request where `len` bytes of `file` from `offset` are missing.
 ///
 /// It is whole blocks. It is whole chunks at the start of a file, for large reads, next to earlier
 /// requests, and in files whose chunks are requested often.
-pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> (u64, u64) {
+pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> FileRange {
     if offset < CHUNK_BYTES || len >= LARGE_READ_BYTES {
         return whole_chunks(offset, len);
     }
@@ -39,13 +46,14 @@ pub(crate) fn around(shared: &Shared, file: Identity, offset: u64, len: u64) -> 
     if goes_through || is_dense() {
         return whole_chunks(offset, len);
     }
-    (first, end - first)
+    FileRange { offset: first, length: end - first }
 }
 
-/// The whole chunks around `len` bytes from `offset`, as (offset, length).
-pub(crate) fn whole_chunks(offset: u64, len: u64) -> (u64, u64) {
+/// The whole chunks around `len` bytes from `offset`.
+pub(crate) fn whole_chunks(offset: u64, len: u64) -> FileRange {
     let start = offset - offset % CHUNK_BYTES;
-    (start, offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - start)
+    let end = offset.saturating_add(len).next_multiple_of(CHUNK_BYTES);
+    FileRange { offset: start, length: end - start }
 }
 
 #[cfg(test)]
@@ -63,19 +71,23 @@ mod tests {
     const FILE: Identity = Identity::ROOT;
     const FAR: u64 = 10 * CHUNK_BYTES;
 
+    fn range(offset: u64, length: u64) -> FileRange {
+        FileRange { offset, length }
+    }
+
     #[test]
     fn here_and_there_blocks_are_asked_for() {
         let shared = shared();
         let at = FAR + 3 * BLOCK_BYTES;
-        assert_eq!(around(&shared, FILE, at + 100, 4096), (at, BLOCK_BYTES));
-        assert_eq!(around(&shared, FILE, at + BLOCK_BYTES - 1, 2), (at, 2 * BLOCK_BYTES));
+        assert_eq!(around(&shared, FILE, at + 100, 4096), range(at, BLOCK_BYTES));
+        assert_eq!(around(&shared, FILE, at + BLOCK_BYTES - 1, 2), range(at, 2 * BLOCK_BYTES));
         shared.log.hint(FILE.first_piece(at, 1), 1);
         assert_eq!(
             around(&shared, FILE, at + 3 * BLOCK_BYTES, 1),
-            (at + 3 * BLOCK_BYTES, BLOCK_BYTES)
+            range(at + 3 * BLOCK_BYTES, BLOCK_BYTES)
         );
         assert_eq!(
-            around(&shared, FILE.listing(), at + BLOCK_BYTES, 1).1,
+            around(&shared, FILE.listing(), at + BLOCK_BYTES, 1).length,
             BLOCK_BYTES,
             "another file"
         );
@@ -86,16 +98,16 @@ mod tests {
         let shared = shared();
         let at = FAR + 3 * BLOCK_BYTES;
         shared.log.demand(FILE.first_piece(at, 1), 0);
-        let whole = (FAR, CHUNK_BYTES);
+        let whole = range(FAR, CHUNK_BYTES);
         assert_eq!(around(&shared, FILE, at + BLOCK_BYTES, 4096), whole, "forwards");
         assert_eq!(around(&shared, FILE, at - 1, 1), whole, "backwards");
         shared.log.hint(FILE.chunk(ChunkIndex::of(FAR)), 1);
-        let next = (FAR + CHUNK_BYTES, CHUNK_BYTES);
+        let next = range(FAR + CHUNK_BYTES, CHUNK_BYTES);
         assert_eq!(around(&shared, FILE, FAR + CHUNK_BYTES, 1), next, "from chunk to chunk");
-        assert_eq!(around(&shared, FILE, 5, 1), (0, CHUNK_BYTES), "the start of a file");
+        assert_eq!(around(&shared, FILE, 5, 1), range(0, CHUNK_BYTES), "the start of a file");
         assert_eq!(
             around(&shared, FILE, 2 * FAR + 9, LARGE_READ_BYTES),
-            (2 * FAR, CHUNK_BYTES),
+            range(2 * FAR, CHUNK_BYTES),
             "large pieces"
         );
     }

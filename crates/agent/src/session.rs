@@ -24,8 +24,8 @@ pub struct Session {
     pub config: AgentConfig,
     /// PID of the target.
     target_pid: AtomicU32,
-    /// First address and length of the agent's image.
-    image: (u64, u64),
+    /// Addresses of the agent's image.
+    image: AddressRange,
 }
 
 const _: () = assert!(size_of::<Shared>() as u64 <= address_space::POLICY_BYTES);
@@ -51,7 +51,7 @@ impl Session {
     }
 
     /// The session of a process that has not joined, whose agent is mapped at `image`.
-    pub fn new(config: AgentConfig, image: (u64, u64)) -> Self {
+    pub fn new(config: AgentConfig, image: AddressRange) -> Self {
         Session {
             shared: AtomicPtr::new(unjoined()),
             config,
@@ -106,21 +106,21 @@ impl Session {
     /// Devices on which a process has waited of late.
     pub fn slow_devices(&self) -> &'static SlowDevices {
         // SAFETY: the front of the file is mapped there, and stays as long as this process.
-        unsafe { AgentConfig::slow_devices(self.image.0 as *const u8) }
+        unsafe { AgentConfig::slow_devices(self.image.start as *const u8) }
     }
 
     /// PID of the process with the supervisor's I/O threads, which may wait for storage; `None`:
     /// the supervisor itself.
     pub fn io_process_pid(&self) -> Option<u32> {
         // SAFETY: as above.
-        let pid = unsafe { AgentConfig::io_process_pid(self.image.0 as *const u8) };
+        let pid = unsafe { AgentConfig::io_process_pid(self.image.start as *const u8) };
         Some(pid.load(Relaxed) as u32).filter(|&pid| pid != 0)
     }
 
     /// True if the supervisor wants to follow starts of that program.
     pub fn is_followed(&self, program: ProgramKey) -> bool {
         // SAFETY: as above.
-        let follow_filter = unsafe { AgentConfig::follow_filter(self.image.0 as *const u8) };
+        let follow_filter = unsafe { AgentConfig::follow_filter(self.image.start as *const u8) };
         !follow_filter.has(program, ticks())
     }
 
@@ -137,14 +137,13 @@ impl Session {
 
     /// Range of the lowest such memory between `at` and `end`.
     pub fn first_owned(&self, at: u64, end: u64) -> Option<AddressRange> {
-        let image = AddressRange::of_bytes(self.image.0, self.image.1);
         let used = address_space::used_from(at, end);
-        used.into_iter().chain(self.overlaps_image(at, end).then_some(image)).min()
+        used.into_iter().chain(self.overlaps_image(at, end).then_some(self.image)).min()
     }
 
     /// True if any of the bytes from `at` to `end` is part of the agent's image.
     pub fn overlaps_image(&self, at: u64, end: u64) -> bool {
-        at < self.image.0 + self.image.1 && self.image.0 < end
+        at < self.image.end && self.image.start < end
     }
 }
 

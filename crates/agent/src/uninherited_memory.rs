@@ -18,7 +18,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
 use runahead_abi::shared_memory::MIRRORED_PAGES;
 
-use crate::plane;
+use crate::plane::{self, AddressRange};
 use crate::process_maps;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd};
@@ -36,7 +36,7 @@ const MAPPINGS_MAX: usize = 128;
 
 /// Memory excluded from the newest sync.
 pub(crate) struct UninheritedMemory {
-    list: [(u64, u64); MAPPINGS_MAX],
+    list: [AddressRange; MAPPINGS_MAX],
     count: usize,
     from: TargetMemory,
 }
@@ -53,17 +53,17 @@ pub(crate) struct TargetMemory {
 // SAFETY: zeroes, like all of it; placed at the end of the image so that small statics share pages.
 #[unsafe(link_section = ".bss.large")]
 static UNINHERITED: Owned<UninheritedMemory> = Owned::new(UninheritedMemory {
-    list: [(0, 0); MAPPINGS_MAX],
+    list: [AddressRange::EMPTY; MAPPINGS_MAX],
     count: 0,
     from: TargetMemory { memory: 0, pages: None },
 });
 
-/// Bounds of the memory that this shadow has not inherited, and the descriptors to read it.
+/// Memory that this shadow has not inherited, and the descriptors to read it.
 ///
 /// # Safety
 /// In a new shadow, before it has given up its descriptors, or later; with no other
 /// reference to it in use.
-pub(crate) unsafe fn of_shadow() -> (&'static [(u64, u64)], TargetMemory) {
+pub(crate) unsafe fn of_shadow() -> (&'static [AddressRange], TargetMemory) {
     // SAFETY: passed on to the caller.
     let kept_out = unsafe { UNINHERITED.get() };
     (&kept_out.list[..kept_out.count], kept_out.from)
@@ -121,8 +121,8 @@ pub(crate) fn exclude_from_fork(session: &Session, stack: u64) -> bool {
             && !holds(here)
             && session.first_owned(start, end).is_none()
         {
-            kept_out.add(start, of_thread.start.clamp(start, end));
-            kept_out.add(of_thread.end.clamp(start, end), end);
+            kept_out.add(AddressRange::new(start, of_thread.start.clamp(start, end)));
+            kept_out.add(AddressRange::new(of_thread.end.clamp(start, end), end));
         }
         Ok(())
     });
@@ -157,17 +157,17 @@ impl TargetMemory {
 
 impl UninheritedMemory {
     /// Adds a mapping, if it is large and there is room.
-    fn add(&mut self, start: u64, end: u64) {
-        if end - start >= MAPPING_BYTES_MIN && self.count < MAPPINGS_MAX {
-            self.list[self.count] = (start, end);
+    fn add(&mut self, range: AddressRange) {
+        if range.bytes() >= MAPPING_BYTES_MIN && self.count < MAPPINGS_MAX {
+            self.list[self.count] = range;
             self.count += 1;
         }
     }
 
     fn advise(&self, advice: u32) {
-        for &(start, end) in &self.list[..self.count] {
+        for range in &self.list[..self.count] {
             // SAFETY: decides only whether the fork to come copies it.
-            let _ = unsafe { sys::advise(start, end - start, advice) };
+            let _ = unsafe { sys::advise(range.start, range.bytes(), advice) };
         }
     }
 }

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use runahead_abi::device_number;
 use runahead_abi::overlay::{CHANGES, Origin, WHITEOUT};
+use runahead_abi::{FileId, device_number};
 
 use crate::{Result, io_error};
 
@@ -71,8 +71,9 @@ pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
 /// Returns the origin for metadata.
 pub(crate) fn origin(found: &Metadata) -> Origin {
     let dev = found.dev();
+    let device = device_number(rustix::fs::major(dev), rustix::fs::minor(dev));
     Origin {
-        file: [device_number(rustix::fs::major(dev), rustix::fs::minor(dev)), found.ino()],
+        file: FileId { device, inode: found.ino() },
         mode: found.mode().into(),
         size: found.size(),
         mtime: [found.mtime() as u64, found.mtime_nsec() as u64],

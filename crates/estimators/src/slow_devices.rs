@@ -80,7 +80,7 @@ impl SlowDevices {
     /// Notes a wait of `time` for the device, until `now`. Threads that note two devices at once
     /// may lose one.
     pub fn waited(&self, number: u64, now: Ticks, time: Ticks) {
-        let until = now.saturating_add(time.saturating_mul(FACTOR)).0;
+        let until = now.0.saturating_add(time.0.saturating_mul(FACTOR));
         self.latest_ticks.fetch_max(until, Relaxed);
         let usual = self.usual();
         if usual != EXPECTED {

@@ -1,8 +1,8 @@
 //! Units of time: ticks of the time-stamp counter, by which agents measure, and microseconds, in
 //! which limits are given.
 
-use core::ops::{Add, Div, Mul, Sub};
-use core::time::Duration;
+use core::num::NonZeroU64;
+use core::ops::{Add, Div, Mul};
 
 /// Time-stamp, or the difference of two, in ticks of the time-stamp counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,26 +17,29 @@ pub struct Micros(pub u64);
 /// Time-stamp ticks in a microsecond; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct TickRate(u64);
+pub struct TickRate(NonZeroU64);
 
 impl TickRate {
     /// Rate of one tick in a microsecond, which stands for an unknown one.
-    pub const ONE: TickRate = TickRate(1);
+    pub const ONE: TickRate = TickRate(NonZeroU64::MIN);
 
     /// Rate of `ticks_per_us`; 0, an unknown rate, counts as 1.
     pub const fn new(ticks_per_us: u64) -> Self {
-        TickRate(if ticks_per_us == 0 { 1 } else { ticks_per_us })
+        match NonZeroU64::new(ticks_per_us) {
+            Some(rate) => TickRate(rate),
+            None => TickRate::ONE,
+        }
     }
 
     /// Ticks in a microsecond.
     pub const fn ticks_per_us(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
 impl Ticks {
     /// Whole microseconds in this time.
-    pub const fn to_micros(self, rate: TickRate) -> Micros {
+    pub fn to_micros(self, rate: TickRate) -> Micros {
         Micros(self.0 / rate.0)
     }
 
@@ -50,16 +53,6 @@ impl Ticks {
         Ticks(self.0.saturating_sub(earlier.0))
     }
 
-    /// Sum, at most the longest time.
-    pub const fn saturating_add(self, other: Ticks) -> Ticks {
-        Ticks(self.0.saturating_add(other.0))
-    }
-
-    /// Product, at most the longest time.
-    pub const fn saturating_mul(self, factor: u64) -> Ticks {
-        Ticks(self.0.saturating_mul(factor))
-    }
-
     /// Mean of `count` times whose sum this is; `None` if there were none.
     pub fn mean_of(self, count: u64) -> Option<Ticks> {
         self.0.checked_div(count).map(Ticks)
@@ -69,24 +62,12 @@ impl Ticks {
 impl Micros {
     /// Ticks in this time, at most the longest time.
     pub const fn to_ticks(self, rate: TickRate) -> Ticks {
-        Ticks(self.0.saturating_mul(rate.0))
+        Ticks(self.0.saturating_mul(rate.ticks_per_us()))
     }
 
     /// Difference; 0 if `other` is longer.
     pub const fn saturating_sub(self, other: Micros) -> Micros {
         Micros(self.0.saturating_sub(other.0))
-    }
-}
-
-impl From<Duration> for Micros {
-    fn from(time: Duration) -> Self {
-        Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-    }
-}
-
-impl From<Micros> for Duration {
-    fn from(time: Micros) -> Self {
-        Duration::from_micros(time.0)
     }
 }
 
@@ -96,13 +77,6 @@ macro_rules! arithmetic {
             type Output = $unit;
             fn add(self, other: $unit) -> $unit {
                 $unit(self.0 + other.0)
-            }
-        }
-
-        impl Sub for $unit {
-            type Output = $unit;
-            fn sub(self, other: $unit) -> $unit {
-                $unit(self.0 - other.0)
             }
         }
 

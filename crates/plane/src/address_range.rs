@@ -13,6 +13,11 @@ impl AddressRange {
     /// Range without addresses.
     pub const EMPTY: AddressRange = AddressRange { start: 0, end: 0 };
 
+    /// Range from `start` up to `end`.
+    pub const fn new(start: u64, end: u64) -> Self {
+        AddressRange { start, end }
+    }
+
     /// Range of `bytes` bytes from `start`.
     pub const fn of_bytes(start: u64, bytes: u64) -> Self {
         AddressRange { start, end: start + bytes }

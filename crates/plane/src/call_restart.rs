@@ -162,9 +162,8 @@ pub fn end(call: &Call, result: i64, substitutes: &SubstituteData) -> i64 {
 
 /// Writes what is `left` of an interrupted sleep to `at`. Returns the result of its call.
 fn write_time_left(at: u64, left: [u64; 2]) -> i64 {
-    let from = [[left.as_ptr() as u64, 16]];
     // SAFETY: where the program wants it.
-    match unsafe { sys::copy_out(&from, &[[at, 16]]) } {
+    match unsafe { sys::copy_out(left.map(u64::to_ne_bytes).as_flattened(), at) } {
         Ok(()) => sys::fail(sys::EINTR),
         Err(_) => sys::fail(sys::EFAULT),
     }

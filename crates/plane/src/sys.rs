@@ -6,6 +6,7 @@
 pub use linux_raw_sys::errno::*;
 use linux_raw_sys::general as k;
 
+use crate::address_range::AddressRange;
 use crate::arch::syscall;
 
 /// An errno of the kernel, positive.
@@ -158,7 +159,7 @@ mod program_memory;
 pub use process_ids::{getpid, getppid, gettid, groups, queue_to_self, users};
 pub(crate) use program_memory::remember_process;
 pub use program_memory::{
-    GATHER_MAX, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather,
+    GATHER_MAX, IoVec, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather, scatter,
 };
 
 /// close(2).
@@ -536,11 +537,11 @@ pub struct PageRegion {
     categories: u64,
 }
 
-/// PAGEMAP_SCAN of ioctl(2), on a descriptor of a pagemap: runs of pages that are there, from
-/// address `start` to `end`; how many, and up to where it has looked. Linux 6.7 has it.
+/// PAGEMAP_SCAN of ioctl(2), on a descriptor of a pagemap: runs of pages that are there, in
+/// the range; how many, and up to where it has looked. Linux 6.7 has it.
 pub fn scan_pages(
     map: Fd,
-    (start, end): (u64, u64),
+    AddressRange { start, end }: AddressRange,
     to: &mut [PageRegion],
 ) -> Result<(usize, u64)> {
     /// `struct pm_scan_arg`.

@@ -149,18 +149,12 @@ pub struct Stats {
     pub history: Option<HistoryStats>,
     /// Results of the program's own predictions, if it made any.
     pub speculations: Option<Speculations>,
-    /// Effects that tests planted.
+    /// Effects that tests planted and the kernel refused.
     #[serde(skip)]
-    pub planted: PlantedEffects,
-}
-
-/// Effects that tests planted in shadows.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct PlantedEffects {
-    /// Effects that the kernel refused.
-    pub refused: u64,
-    /// Effects that it did not refuse.
-    pub done: u64,
+    pub planted_refused: u64,
+    /// Effects that tests planted and the kernel did not refuse.
+    #[serde(skip)]
+    pub planted_done: u64,
 }
 
 /// Number of events, and the sum of their durations.
@@ -185,7 +179,8 @@ pub struct Totals {
     shadow_cpu: Micros,
     traps: u64,
     sites_patched: u64,
-    planted: PlantedEffects,
+    planted_refused: u64,
+    planted_done: u64,
     stopped: BTreeMap<String, u64>,
     memory: MemoryStats,
 }
@@ -195,7 +190,7 @@ impl Totals {
     pub fn add(&mut self, c: &Control) {
         let add = |sum: &mut Durations, count: &AtomicU64, ticks: &AtomicU64| {
             sum.count = sum.count.saturating_add(count.load(Relaxed));
-            sum.time = sum.time.saturating_add(Ticks(ticks.load(Relaxed)));
+            sum.time.0 = sum.time.0.saturating_add(ticks.load(Relaxed));
         };
         // The process wrote the numbers, so they may be anything.
         let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
@@ -205,8 +200,8 @@ impl Totals {
         add(&mut self.syncs, &c.syncs, &c.sync_ticks);
         plus(&mut self.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
         plus(&mut self.stalled_faults, c.stalled_faults.load(Relaxed));
-        plus(&mut self.planted.refused, c.planted_refused.load(Relaxed));
-        plus(&mut self.planted.done, c.planted_done.load(Relaxed));
+        plus(&mut self.planted_refused, c.planted_refused.load(Relaxed));
+        plus(&mut self.planted_done, c.planted_done.load(Relaxed));
         plus(&mut self.runs, c.run_request.load(Relaxed).into());
         plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
         plus(&mut self.hints_used, c.hints_used.load(Relaxed));
@@ -290,7 +285,8 @@ impl Stats {
             sites_patched: totals.sites_patched,
             history: None,
             speculations: None,
-            planted: totals.planted,
+            planted_refused: totals.planted_refused,
+            planted_done: totals.planted_done,
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and
 //! seccomp does not see the flags of openat2(2), which lie in memory. There the filter allows
-//! openat2 only with an `open_how` from the agent's read-only page ([`OPENINGS`]), and no call that
+//! openat2 only with an `open_how` from the agent's read-only page ([`OPENINGS_START`]), and no call that
 //! would change that page.
 //!
 //! Invariant: no call below can change anything outside the process, whatever its arguments.
@@ -21,7 +21,7 @@ use runahead_abi::AgentConfig;
 #[cfg(test)]
 use runahead_abi::agent_config::RUNNER_FILTER_MAX;
 use runahead_abi::agent_config::{
-    FILTER_MAX, FORK_MARK, OPENING_BYTES, OPENINGS, SHARED_END, SHARED_START,
+    FILTER_MAX, FORK_MARK, OPENING_BYTES, OPENINGS_END, OPENINGS_START, SHARED_END, SHARED_START,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
@@ -168,7 +168,7 @@ fn combined_rules() -> Vec<(libc::c_long, Vec<Condition>)> {
 const DENIES_TRUNCATION: i32 = 3;
 
 /// Rules by which a shadow opens files and keeps its memory: (call, conditions). With `openings`,
-/// open_how structures lie in [`OPENINGS`] only, and no mapping that begins below its end is made,
+/// open_how structures lie from [`OPENINGS_START`] on only, and no mapping that begins below its end is made,
 /// unmapped, protected or moved.
 fn open_and_map_rules(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     const FIXED: u64 = libc::MAP_FIXED as u64;
@@ -178,7 +178,7 @@ fn open_and_map_rules(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
         let free = free.map(|call| (call, Vec::new()));
         return free.into_iter().chain([(libc::SYS_mmap, vec![private(MAP_TYPE)])]).collect();
     }
-    let (start, end) = OPENINGS;
+    let (start, end) = (OPENINGS_START, OPENINGS_END);
     let above = |argument| (argument, Op::Ge, end);
     let stays = (3, Op::MaskedEq(libc::MREMAP_FIXED as u64), 0);
     let in_the_page = vec![
@@ -355,7 +355,7 @@ mod tests {
 
     /// Addresses at and around the page of openings, and anywhere.
     fn address() -> impl Strategy<Value = u64> {
-        let (start, end) = OPENINGS;
+        let (start, end) = (OPENINGS_START, OPENINGS_END);
         let near = (0..4 * (end - start) / 8).prop_map(move |n| start - (end - start) + 8 * n);
         let pages = (0..0x20u64).prop_map(|page| page << 12);
         prop_oneof![near, pages, any::<u64>()]
@@ -371,7 +371,7 @@ mod tests {
             flags in prop_oneof![0..0x100u64, any::<u64>()],
         ) {
             let filter = template_filter(true).expect("valid rules");
-            let (start, end) = OPENINGS;
+            let (start, end) = (OPENINGS_START, OPENINGS_END);
             let meets = |at: u64| at < end && at.saturating_add(len.max(1)) > start;
             let fixed = flags & libc::MAP_FIXED as u64 != 0;
             let moves = flags & libc::MREMAP_FIXED as u64 != 0;

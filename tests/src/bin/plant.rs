@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use runahead_inject::Command;
-use runahead_supervisor::session_stats::PlantedEffects;
 use runahead_supervisor::{Ended, Faults, Options, Without};
 use runahead_tests::call_counts::PolicyCounts;
 use runahead_tests::prediction_counts::PredictionCounts;
@@ -70,7 +69,7 @@ fn main() -> ExitCode {
     }
     match ended {
         Ok((ended, stats)) => {
-            let PlantedEffects { refused, done } = stats.planted;
+            let (refused, done) = (stats.planted_refused, stats.planted_done);
             if !is_silent {
                 eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
             }

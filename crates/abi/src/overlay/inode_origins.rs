@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::FileId;
+
 /// Number of slots. A copy without a slot has its own number.
 const SLOTS: usize = 1 << 16;
 /// Number of slots that are probed.
@@ -39,29 +41,29 @@ impl InodeOrigins {
         self.device.load(Relaxed) != 0
     }
 
-    /// Adds a copy and its original, each as device and inode number.
-    pub fn add(&self, copy: (u64, u64), of: (u64, u64)) {
-        for place in self.probed_slots(copy.1) {
+    /// Adds a copy and its original.
+    pub fn add(&self, copy: FileId, of: FileId) {
+        for place in self.probed_slots(copy.inode) {
             let seen = place.copy.load(Relaxed);
             if (seen == NEVER || seen == FREE)
                 && place.copy.compare_exchange(seen, BUSY, Acquire, Relaxed).is_ok()
             {
-                place.device.store(of.0, Relaxed);
-                place.inode.store(of.1, Relaxed);
-                place.copy.store(copy.1, Release);
-                self.device.store(copy.0.wrapping_add(1), Relaxed);
+                place.device.store(of.device, Relaxed);
+                place.inode.store(of.inode, Relaxed);
+                place.copy.store(copy.inode, Release);
+                self.device.store(copy.device.wrapping_add(1), Relaxed);
                 return;
             }
         }
     }
 
-    /// Returns the original of a copy, as device and inode number.
-    pub fn origin_of(&self, file: (u64, u64)) -> Option<(u64, u64)> {
-        if self.device.load(Relaxed) != file.0.wrapping_add(1) {
+    /// Returns the original of a copy.
+    pub fn origin_of(&self, file: FileId) -> Option<FileId> {
+        if self.device.load(Relaxed) != file.device.wrapping_add(1) {
             return None;
         }
-        let place = self.find(file.1)?;
-        Some((place.device.load(Relaxed), place.inode.load(Relaxed)))
+        let place = self.find(file.inode)?;
+        Some(FileId { device: place.device.load(Relaxed), inode: place.inode.load(Relaxed) })
     }
 
     fn find(&self, copy: u64) -> Option<&Slot> {
@@ -71,9 +73,9 @@ impl InodeOrigins {
     }
 
     /// Forgets a copy that is about to be removed: another file may get its number.
-    pub fn remove(&self, file: (u64, u64)) {
+    pub fn remove(&self, file: FileId) {
         if self.origin_of(file).is_some()
-            && let Some(place) = self.find(file.1)
+            && let Some(place) = self.find(file.inode)
         {
             place.copy.store(FREE, Release);
         }
@@ -93,16 +95,20 @@ mod tests {
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
         assert!(!inodes.has_copies());
         let (device, other) = (5, 6);
+        let id = |device, inode| FileId { device, inode };
         for n in 1..20_000 {
-            inodes.add((device, n), (other, n + 7));
+            inodes.add(id(device, n), id(other, n + 7));
         }
         assert!(inodes.has_copies());
-        assert!((1..20_000).all(|n| inodes.origin_of((device, n)) == Some((other, n + 7))));
-        assert_eq!([inodes.origin_of((device, 20_000)), inodes.origin_of((other, 3))], [None; 2]);
-        (1..20_000).filter(|n| n % 2 == 0).for_each(|n| inodes.remove((device, n)));
-        assert!((1..20_000).all(|n| inodes.origin_of((device, n)).is_some() == (n % 2 == 1)));
-        inodes.add((device, 4), (other, 4));
-        assert_eq!(inodes.origin_of((device, 4)), Some((other, 4)));
+        assert!((1..20_000).all(|n| inodes.origin_of(id(device, n)) == Some(id(other, n + 7))));
+        assert_eq!(
+            [inodes.origin_of(id(device, 20_000)), inodes.origin_of(id(other, 3))],
+            [None; 2]
+        );
+        (1..20_000).filter(|n| n % 2 == 0).for_each(|n| inodes.remove(id(device, n)));
+        assert!((1..20_000).all(|n| inodes.origin_of(id(device, n)).is_some() == (n % 2 == 1)));
+        inodes.add(id(device, 4), id(other, 4));
+        assert_eq!(inodes.origin_of(id(device, 4)), Some(id(other, 4)));
     }
 
     #[test]
@@ -110,9 +116,9 @@ mod tests {
         // SAFETY: atomics, for which zero is valid.
         let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
-        (1..2 * SLOTS as u64).for_each(|n| inodes.add((0, n), (1, n)));
-        assert!(
-            (1..2 * SLOTS as u64).all(|n| matches!(inodes.origin_of((0, n)), None | Some((1, _))))
-        );
+        let id = |device, inode| FileId { device, inode };
+        (1..2 * SLOTS as u64).for_each(|n| inodes.add(id(0, n), id(1, n)));
+        let device_of = |n| inodes.origin_of(id(0, n)).map(|origin| origin.device);
+        assert!((1..2 * SLOTS as u64).all(|n| matches!(device_of(n), None | Some(1))));
     }
 }

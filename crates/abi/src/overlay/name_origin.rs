@@ -1,5 +1,6 @@
 //! Origin of a name: what it led to in the lower tree when a try first changed it.
 
+use crate::FileId;
 use crate::hint_record::PATH_MAX;
 
 /// Size in bytes of the numbers of an [`Origin`] as text, each with a space behind it.
@@ -10,9 +11,8 @@ pub const ORIGIN_MAX: usize = NUMBERS_MAX + PATH_MAX;
 /// Entry that a name led to. As text: eight hexadecimal numbers, and the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// [`crate::device_number`] of the file system, and the inode number. Both are 0 if the name
-    /// led to nothing.
-    pub file: [u64; 2],
+    /// The file; both numbers are 0 if the name led to nothing.
+    pub file: FileId,
     /// Type and permissions (`st_mode`, stat(3type)).
     pub mode: u64,
     /// Size in bytes.
@@ -25,12 +25,14 @@ pub struct Origin {
 
 impl Origin {
     /// Origin of a name that led to nothing.
-    pub const ABSENT: Origin =
-        Origin { file: [0; 2], mode: 0, size: 0, mtime: [0; 2], ctime: [0; 2] };
+    pub const ABSENT: Origin = {
+        let file = FileId { device: 0, inode: 0 };
+        Origin { file, mode: 0, size: 0, mtime: [0; 2], ctime: [0; 2] }
+    };
 
     fn numbers(&self) -> [u64; 8] {
-        let Origin { file: [a, b], mode, size, mtime: [c, d], ctime: [e, f] } = *self;
-        [a, b, mode, size, c, d, e, f]
+        let Origin { file, mode, size, mtime: [c, d], ctime: [e, f] } = *self;
+        [file.device, file.inode, mode, size, c, d, e, f]
     }
 
     /// Writes the origin and the path as text to the front of `to` and returns the length. `None`
@@ -61,8 +63,9 @@ impl Origin {
             }
             text = &text[end + 1..];
         }
-        let [a, b, mode, size, c, d, e, f] = numbers;
-        Some((Origin { file: [a, b], mode, size, mtime: [c, d], ctime: [e, f] }, text))
+        let [device, inode, mode, size, c, d, e, f] = numbers;
+        let file = FileId { device, inode };
+        Some((Origin { file, mode, size, mtime: [c, d], ctime: [e, f] }, text))
     }
 }
 
@@ -73,7 +76,7 @@ mod tests {
     #[test]
     fn written_origins_are_read_back() {
         let origin = Origin {
-            file: [0x1_0000_0003, 12345],
+            file: FileId { device: 0x1_0000_0003, inode: 12345 },
             mode: 0o100_644,
             size: 0,
             mtime: [u64::MAX, 999_999_999],

@@ -86,10 +86,9 @@ pub(super) fn answer_call(call: &Call, ret: Result<u64>) -> CallResult {
 
 /// Copies bytes to an address of the program.
 pub(super) fn copy_to_program(bytes: &[u8], to: u64) -> Result<()> {
-    let len = bytes.len() as u64;
-    if len == 0 {
+    if bytes.is_empty() {
         return Ok(());
     }
     // SAFETY: the bytes are there, and the program has asked for them to be put there.
-    unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, len]], &[[to, len]]) }
+    unsafe { sys::copy_out(bytes, to) }
 }

@@ -3,8 +3,8 @@
 //! A program that looks at a file before and after its copy-up finds the same file.
 
 use linux_raw_sys::general as k;
-use runahead_abi::device_number;
 use runahead_abi::overlay::InodeOrigins;
+use runahead_abi::{FileId, device_number};
 
 use super::call_results::{Call, CallResult, answer_call, copy_to_program};
 use super::change_filter;
@@ -18,23 +18,17 @@ fn origins(layer: Layer) -> &'static InodeOrigins {
     &change_filter::filter(layer).inodes
 }
 
-/// Device and inode number as [`InodeOrigins`] keeps them.
-fn file_id(stat: &Stat) -> (u64, u64) {
-    let [device, inode] = stat.origin().file;
-    (device, inode)
-}
-
 /// Records that the file at address `copy` was just copied from `of`.
 pub(super) fn record_copy(layer: Layer, copy: u64, of: &Stat) {
     if let Ok(copy) = Stat::of_path(copy) {
-        origins(layer).add(file_id(&copy), file_id(of));
+        origins(layer).add(copy.origin().file, of.origin().file);
     }
 }
 
 /// Forgets a file of the upper tree whose last name is about to be removed, or a directory.
 pub(super) fn forget(layer: Layer, stat: &Stat) {
     if origins(layer).has_copies() && (stat.links == 1 || stat.is_directory()) {
-        origins(layer).remove(file_id(stat));
+        origins(layer).remove(stat.origin().file);
     }
 }
 
@@ -66,9 +60,8 @@ pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
     if extended {
         let result: k::statx = read_result(at)?;
         let device = device_number(result.stx_dev_major, result.stx_dev_minor);
-        let Some((device, inode)) = origins(layer).origin_of((device, result.stx_ino)) else {
-            return Ok(());
-        };
+        let copy = FileId { device, inode: result.stx_ino };
+        let Some(FileId { device, inode }) = origins(layer).origin_of(copy) else { return Ok(()) };
         copy_to_program(
             &inode.to_ne_bytes(),
             at + core::mem::offset_of!(k::statx, stx_ino) as u64,
@@ -84,11 +77,8 @@ pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
         );
     }
     let result: k::stat = read_result(at)?;
-    let Some((device, inode)) =
-        origins(layer).origin_of((from_st_dev(result.st_dev), result.st_ino))
-    else {
-        return Ok(());
-    };
+    let copy = FileId { device: from_st_dev(result.st_dev), inode: result.st_ino };
+    let Some(FileId { device, inode }) = origins(layer).origin_of(copy) else { return Ok(()) };
     let [a, b] = [to_st_dev(device), inode].map(u64::to_ne_bytes);
     let mut both = [0; 16];
     both[..8].copy_from_slice(&a);

@@ -4,8 +4,8 @@
 //! the latter.
 
 use linux_raw_sys::general as k;
-use runahead_abi::device_number;
 use runahead_abi::overlay::Origin;
+use runahead_abi::{FileId, device_number};
 
 use super::layer::Layer;
 use super::view_path::ViewPath;
@@ -104,8 +104,9 @@ impl Stat {
         let mut statx: k::statx = unsafe { core::mem::zeroed() };
         make(&raw mut statx)?;
         let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
+        let device = device_number(statx.stx_dev_major, statx.stx_dev_minor);
         let origin = Origin {
-            file: [device_number(statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino],
+            file: FileId { device, inode: statx.stx_ino },
             mode: statx.stx_mode.into(),
             size: statx.stx_size,
             mtime: time(statx.stx_mtime),

@@ -19,9 +19,9 @@ use super::runner_faults;
 use super::shadow_descriptors::{self, Backing, Descriptor};
 use super::suppressed_calls::vector_bytes;
 use crate::hint_sender::Hint;
-use crate::plane::Call;
-use crate::read_extent;
-use crate::sys::{self, Errno, Fd, PAGE};
+use crate::plane::{AddressRange, Call};
+use crate::read_extent::{self, FileRange};
+use crate::sys::{self, Errno, Fd, IoVec, PAGE};
 
 /// Size of the largest file that an exemplar can stand in for, in bytes.
 const EXEMPLAR_BYTES_MAX: u64 = FILE_BYTES as u64;
@@ -52,16 +52,16 @@ pub(crate) fn note_directory_entries(shared: &Shared, directory: Identity, fille
 impl Runner {
     pub(super) fn read(&mut self, fd: Fd, buf: u64, len: u64, at: Option<u64>) -> CallAnswer {
         let Some(&mut d) = self.descriptors.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
-        let offset = at.unwrap_or(d.offset);
+        let (offset, buffer) = (at.unwrap_or(d.offset), IoVec { base: buf, len });
         let got = match d.backing {
             Backing::File(place) => {
                 self.count_access()?;
                 let real = self.open_for_reading(fd, &d, place)?;
-                self.read_open(fd, &d, real, (buf, len), (offset, at.is_none()))?
+                self.read_open(fd, &d, real, buffer, (offset, at.is_none()))?
             }
             Backing::ColdFile => {
                 self.count_access()?;
-                if let Some(got) = self.read_exemplar(fd, (buf, len), offset, at.is_none()) {
+                if let Some(got) = self.read_exemplar(fd, buffer, offset, at.is_none()) {
                     return Ok(self.advance(fd, at, offset, got));
                 }
                 // The size is a guess. A program that reads beyond it knows better.
@@ -106,7 +106,7 @@ impl Runner {
     fn read_exemplar(
         &mut self,
         fd: Fd,
-        (buf, len): (u64, u64),
+        IoVec { base: buf, len }: IoVec,
         offset: u64,
         in_order: bool,
     ) -> Option<i64> {
@@ -173,11 +173,12 @@ impl Runner {
         fd: Fd,
         d: &Descriptor,
         real: Fd,
-        (buf, len): (u64, u64),
+        buffer: IoVec,
         (offset, in_order): (u64, bool),
     ) -> CallAnswer {
+        let IoVec { base: buf, len } = buffer;
         if d.is_exemplar {
-            return Ok(self.read_exemplar(fd, (buf, len), offset, in_order).unwrap_or(0));
+            return Ok(self.read_exemplar(fd, buffer, offset, in_order).unwrap_or(0));
         }
         let want = len.min(d.size.saturating_sub(offset));
         let there = self.resident_bytes(d, real, offset, want);
@@ -223,7 +224,7 @@ impl Runner {
         };
         if got < want
             && got == 0
-            && let Some(given) = self.read_exemplar(fd, (buf, len), offset, in_order)
+            && let Some(given) = self.read_exemplar(fd, buffer, offset, in_order)
         {
             return Ok(given);
         }
@@ -395,7 +396,7 @@ impl Runner {
         steers: bool,
     ) -> Option<Hint<'static>> {
         let (shared, len) = (self.session.shared(), len.clamp(1, HINT_BYTES_MAX));
-        let (offset, length) = read_extent::around(shared, d.identity, offset, len);
+        let FileRange { offset, length } = read_extent::around(shared, d.identity, offset, len);
         let mut new = false;
         for piece in d.identity.pieces(offset, length) {
             new |= self.log_hint(piece);
@@ -431,8 +432,8 @@ impl Runner {
         let mut sum = 0;
         for n in 0..count.min(k::UIO_MAXIOV.into()) {
             // SAFETY: the program's vector, in a process that may fault.
-            let [buf, len] = unsafe { ((at + n * 16) as *const [u64; 2]).read_unaligned() };
-            match self.read(fd, buf, len, Some(position))? {
+            let IoVec { base, len } = unsafe { ((at + n * 16) as *const IoVec).read_unaligned() };
+            match self.read(fd, base, len, Some(position))? {
                 error if error < 0 => return Ok(if sum > 0 { sum } else { error }),
                 got => {
                     sum += got;
@@ -585,7 +586,8 @@ impl Runner {
         let mapped = unsafe { sys::raw(sys::nr::MMAP, args) };
         if is_cold && !is_loaded && mapped > 0 {
             let writable = prot & u64::from(k::PROT_WRITE) != 0;
-            self.make_mapping_lazy(fd, &d, (mapped as u64, len), (offset, writable));
+            let memory = AddressRange::of_bytes(mapped as u64, len);
+            self.make_mapping_lazy(fd, &d, memory, (offset, writable));
         }
         Ok(mapped)
     }
@@ -595,19 +597,20 @@ impl Runner {
         &mut self,
         fd: Fd,
         d: &Descriptor,
-        (at, len): (u64, u64),
+        memory: AddressRange,
         (offset, writable): (u64, bool),
     ) {
-        let Backing::File(real) = d.backing else { return };
+        let (Backing::File(real), at) = (d.backing, memory.start) else { return };
         let name = self.directory_path(fd).unwrap_or(b"");
         // The mapping needs its own descriptor, as the program closes the other.
         let own = mapped_pages::open_for_mapping(real, name).and_then(|(fd, name)| {
             let part = FilePart { fd, offset, size: d.size, identity: d.identity, name, writable };
             // SAFETY: what the program has just mapped, and not used yet.
-            unsafe { mapped_pages::make_lazy(at, at + len.next_multiple_of(PAGE), part) }
+            unsafe { mapped_pages::make_lazy(at, at + memory.bytes().next_multiple_of(PAGE), part) }
         });
         if own.is_err() {
-            self.hint_missing_data(fd, d, offset, len.min(d.size.saturating_sub(offset)), false);
+            let len = memory.bytes().min(d.size.saturating_sub(offset));
+            self.hint_missing_data(fd, d, offset, len, false);
         }
     }
 

@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use runahead_estimators::Identity;
 
+use crate::plane::AddressRange;
 use crate::sys::{Errno, Fd, Result};
 use crate::thread_owned::Owned;
 use crate::uninherited_memory::TargetMemory;
@@ -149,16 +150,16 @@ impl LazyRegions {
         }
     }
 
-    /// Bounds of the regions that may be dropped and brought again: those of files, and of a target
+    /// Addresses of the regions that may be dropped and brought again: those of files, and of a target
     /// with swapped memory.
-    pub(super) fn droppable(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn droppable(&self) -> impl Iterator<Item = AddressRange> {
         let list = self.list[..self.count].iter();
         let is_droppable = |region: &&LazyRegion| match region.source {
             ContentSource::File(_) => true,
             ContentSource::Target(from) => from.pages.is_some(),
             ContentSource::Moved(_) => false,
         };
-        list.filter(is_droppable).map(|r| (r.at, r.end))
+        list.filter(is_droppable).map(|region| AddressRange::new(region.at, region.end))
     }
 
     /// Forgets the regions in `range`. If cutting a region in two needs an entry that does not

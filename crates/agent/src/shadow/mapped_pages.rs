@@ -22,6 +22,7 @@ use super::runner::{RUNNER, Runner};
 use super::shadow_descriptors::{self, Backing, Descriptor};
 use crate::hint_sender::Hint;
 use crate::path_text;
+use crate::plane::AddressRange;
 use crate::process_maps::Mapping;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, PAGE, nr};
 
@@ -181,11 +182,11 @@ struct FilePage<'a> {
 }
 
 impl FilePage<'_> {
-    /// First address and end of the part of the region in the same chunk.
-    fn chunk(&self) -> (u64, u64) {
+    /// Addresses of the part of the region in the same chunk.
+    fn chunk(&self) -> AddressRange {
         let before = self.offset % CHUNK_BYTES;
         let start = self.page.saturating_sub(before).max(self.region.at);
-        (start, (self.page - before + CHUNK_BYTES).min(self.region.end))
+        AddressRange::new(start, (self.page - before + CHUNK_BYTES).min(self.region.end))
     }
 
     fn offset_of(&self, at: u64) -> u64 {
@@ -194,22 +195,23 @@ impl FilePage<'_> {
 
     /// Maps the chunk from the file if all of it is in memory. Returns false if not.
     fn map_chunk(&self) -> bool {
-        let (start, end) = self.chunk();
-        let offset = self.offset_of(start);
-        let len = (end - start).min(self.part.size - offset);
+        let chunk = self.chunk();
+        let offset = self.offset_of(chunk.start);
+        let len = chunk.bytes().min(self.part.size - offset);
         if sys::is_cached(self.part.fd, offset, len) != Ok(true) {
             return false;
         }
         let prot = k::PROT_READ | k::PROT_WRITE;
         let flags = k::MAP_PRIVATE | k::MAP_FIXED | k::MAP_NORESERVE;
-        let args = [start, end - start, prot.into(), flags.into(), self.part.fd as u64, offset];
+        let (prot, flags) = (prot.into(), flags.into());
+        let args = [chunk.start, chunk.bytes(), prot, flags, self.part.fd as u64, offset];
         // SAFETY: memory of the program's that has no contents yet.
         sys::check(unsafe { sys::raw(nr::MMAP, args) }).is_ok()
     }
 
     fn open_chunk(&self, is_first: bool) -> Option<()> {
-        let (start, end) = self.chunk();
-        if is_first { guard_pages::guard(start, end - start) } else { Some(()) }
+        let chunk = self.chunk();
+        if is_first { guard_pages::guard(chunk.start, chunk.bytes()) } else { Some(()) }
     }
 
     fn open(&self, len: u64) -> Option<()> {
@@ -222,8 +224,7 @@ impl FilePage<'_> {
         if self.part.writable {
             return PAGE;
         }
-        let (_, end) = self.chunk();
-        (BLOCK_BYTES - self.offset % BLOCK_BYTES).min(end - self.page)
+        (BLOCK_BYTES - self.offset % BLOCK_BYTES).min(self.chunk().end - self.page)
     }
 }
 
@@ -242,9 +243,9 @@ impl Runner {
         self.copied_bytes = 0;
         // SAFETY: the one thread of a runner.
         let mut parts = unsafe { lazy_regions::of_this_shadow() }.droppable();
-        parts.try_for_each(|(at, end)| {
+        parts.try_for_each(|part| {
             // SAFETY: a place in memory of the program's, which is filled as it is touched.
-            unsafe { sys::map_nothing(sys::Place::Over(at), end - at) }.ok().map(|_| ())
+            unsafe { sys::map_nothing(sys::Place::Over(part.start), part.bytes()) }.ok().map(|_| ())
         })
     }
 
@@ -269,8 +270,7 @@ impl Runner {
         if may_map && piece.map_chunk() {
             if piece.part.writable {
                 // An upper bound: only what the run stores to is copied.
-                let (start, end) = piece.chunk();
-                self.copied_bytes += end - start;
+                self.copied_bytes += piece.chunk().bytes();
             }
             self.note_met(identity.chunk(ChunkIndex::of(piece.offset)));
             return Some(());

@@ -2,7 +2,7 @@
 //!
 //! Before Linux 6.2 Landlock cannot refuse an open that truncates, and seccomp sees the arguments
 //! of openat2(2) but not the structure that the third points to. There the filter allows only
-//! structures in an agent's page at [`OPENINGS`], and no call that would write, replace, move or
+//! structures in an agent's page at [`OPENINGS_START`], and no call that would write, replace, move or
 //! unmap that page (`shadow_sandbox` in crate `supervisor`).
 //!
 //! Invariant: in a sandboxed process the page holds the [`ALLOWED_OPENS`] or zeroes (madvise(2) may
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::AgentConfig;
-use runahead_abi::agent_config::{OPENING_BYTES, OPENINGS};
+use runahead_abi::agent_config::{OPENING_BYTES, OPENINGS_END, OPENINGS_START};
 
 use crate::sys::{self, Errno, Fd};
 
@@ -36,26 +36,26 @@ const ALLOWED_OPENS: [(u32, u32); 8] = [
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 fn allowed_open_address(way: usize) -> u64 {
-    OPENINGS.0 + way as u64 * OPENING_BYTES
+    OPENINGS_START + way as u64 * OPENING_BYTES
 }
 
 /// Writes the allowlist, if `config` demands it. Fails with `EEXIST` if the program uses that page.
 pub(super) fn prepare(config: &AgentConfig) -> sys::Result<()> {
-    const { assert!(ALLOWED_OPENS.len() as u64 * OPENING_BYTES <= OPENINGS.1 - OPENINGS.0) };
+    const BYTES: u64 = OPENINGS_END - OPENINGS_START;
+    const { assert!(ALLOWED_OPENS.len() as u64 * OPENING_BYTES <= BYTES) };
     const { assert!(size_of::<k::open_how>() as u64 <= OPENING_BYTES) };
     if config.openings == 0 {
         return Ok(());
     }
-    let (start, end) = OPENINGS;
     // SAFETY: new memory, where none is.
-    unsafe { sys::map_private(sys::Place::IfFree(start), end - start) }?;
+    unsafe { sys::map_private(sys::Place::IfFree(OPENINGS_START), BYTES) }?;
     for (way, &(flags, resolve)) in ALLOWED_OPENS.iter().enumerate() {
         let how = k::open_how { flags: flags.into(), mode: 0, resolve: resolve.into() };
         // SAFETY: within the page that has just been mapped, aligned.
         unsafe { (allowed_open_address(way) as *mut k::open_how).write(how) };
     }
     // SAFETY: no reference to it exists.
-    unsafe { sys::protect(start, end - start, k::PROT_READ) }?;
+    unsafe { sys::protect(OPENINGS_START, BYTES, k::PROT_READ) }?;
     IS_CONFINED.store(true, Relaxed);
     Ok(())
 }

@@ -113,11 +113,10 @@ impl Callers {
 
     fn find(stack: u64, places: &unshared_memory::CodeAndStack, watch: &ReturnHooks) -> Self {
         let mut callers = Callers { stack, ..NO_CALLERS };
-        let (start, end) = places.stack;
-        if !(start..end).contains(&stack) || !stack.is_multiple_of(8) {
+        if !places.stack.contains(stack) || !stack.is_multiple_of(8) {
             return callers;
         }
-        let words = STACK_WORDS_MAX.min(((end - stack) / 8) as u32);
+        let words = STACK_WORDS_MAX.min(((places.stack.end - stack) / 8) as u32);
         for depth in 0..words {
             // SAFETY: within the mapping of the stack; a word that is not readable ends the runner.
             let Some((to, is_watched)) = (unsafe { watch.leads_to(word_at(stack, depth)) }) else {

@@ -34,11 +34,12 @@ pub(super) fn make_uninherited_lazy() -> sys::Result<()> {
     // SAFETY: as above.
     let ((list, from), regions) =
         unsafe { (uninherited_memory::of_shadow(), lazy_regions::of_this_shadow()) };
-    for &(at, end) in list {
+    for range in list {
         // SAFETY: nothing is mapped there, as the fork left it out. If something is, the shadow
         // ends.
-        unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
-        regions.add(LazyRegion { at, end, source: ContentSource::Target(from) })?;
+        unsafe { sys::map_nothing(sys::Place::IfFree(range.start), range.bytes())? };
+        let source = ContentSource::Target(from);
+        regions.add(LazyRegion { at: range.start, end: range.end, source })?;
         HAS_REGIONS.store(true, Relaxed);
     }
     Ok(())

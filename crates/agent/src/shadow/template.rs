@@ -28,9 +28,10 @@ use crate::sys::{self, Fd, nr};
 
 /// Interval in which an idle template checks who is alive, in microseconds.
 const IDLE_CHECK_US: u64 = 100_000;
-/// Interval in which a template with a runner checks who is alive, in microseconds: first and
-/// longest.
-const RUN_CHECK_US: (u64, u64) = (1_000, 4_000);
+/// First interval in which a template with a runner checks who is alive, in microseconds.
+const RUN_CHECK_US: u64 = 1_000;
+/// Longest such interval, in microseconds.
+const RUN_CHECK_US_MAX: u64 = 4_000;
 
 /// State of a template.
 struct Template {
@@ -92,7 +93,7 @@ impl Template {
     /// Waits until the run has ended. Ends it, and this process, once it is not wanted any more.
     fn watch_runner(&self, run: u32, child: &RunnerProcess) {
         let control = &self.shared.control;
-        let mut patience = RUN_CHECK_US.0;
+        let mut patience = RUN_CHECK_US;
         loop {
             let ends = self.has_reported_end(run) || control.run_request.load(Relaxed) != run;
             if sys::is_readable_within(child.pidfd, if ends { 1 } else { 0 }) {
@@ -113,7 +114,7 @@ impl Template {
             // runner is found when the wait is over.
             if !ends {
                 let _ = sys::futex_wait(&control.run_request, seen, Some(patience));
-                patience = (patience * 2).min(RUN_CHECK_US.1);
+                patience = (patience * 2).min(RUN_CHECK_US_MAX);
             }
         }
         self.collect(run, child);

@@ -15,6 +15,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::{lazy_regions, mapped_pages, runner_faults};
+use crate::plane::AddressRange;
 use crate::process_maps::{self, Mapping};
 use crate::sys::{self, Errno};
 use crate::thread_owned::Owned;
@@ -29,26 +30,30 @@ const CODE_MAPPINGS_MAX: usize = 128;
 
 /// Bounds of the program's code, and of the stack of the shadowed thread.
 pub(super) struct CodeAndStack {
-    code: [(u64, u64); CODE_MAPPINGS_MAX],
+    code: [AddressRange; CODE_MAPPINGS_MAX],
     count: usize,
-    /// First address and end.
-    pub stack: (u64, u64),
+    pub stack: AddressRange,
 }
 
 // SAFETY: zeroes, like all of it; placed at the end of the image so that small statics share pages.
 #[unsafe(link_section = ".bss.large")]
-static CODE_AND_STACK: Owned<CodeAndStack> =
-    Owned::new(CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) });
+static CODE_AND_STACK: Owned<CodeAndStack> = Owned::new(CodeAndStack::new());
 
 impl CodeAndStack {
+    const fn new() -> Self {
+        let none = AddressRange::EMPTY;
+        CodeAndStack { code: [none; CODE_MAPPINGS_MAX], count: 0, stack: none }
+    }
+
     fn note(&mut self, mapping: &Mapping, stack: u64) {
+        let range = AddressRange::new(mapping.start, mapping.end);
         // Code above the stack counts too: a thread's stack lies below the libraries.
         if mapping.executable && mapping.readable && self.count < CODE_MAPPINGS_MAX {
-            self.code[self.count] = (mapping.start, mapping.end);
+            self.code[self.count] = range;
             self.count += 1;
         }
-        if (mapping.start..mapping.end).contains(&stack) {
-            self.stack = (mapping.start, mapping.end);
+        if range.contains(stack) {
+            self.stack = range;
         }
     }
 
@@ -57,12 +62,12 @@ impl CodeAndStack {
     pub(super) fn code_around(&self, at: u64) -> Option<u64> {
         let code = &self.code[..self.count];
         // Most words of a stack are numbers and addresses of data.
-        if code.last().is_none_or(|&(_, end)| at >= end) || at < code[0].0 {
+        if code.last().is_none_or(|last| at >= last.end) || at < code[0].start {
             return None;
         }
-        let next = code.partition_point(|&(start, _)| start <= at);
-        let (start, end) = *code.get(next.checked_sub(1)?)?;
-        (at < end).then_some(start)
+        let next = code.partition_point(|range| range.start <= at);
+        let range = code.get(next.checked_sub(1)?)?;
+        range.contains(at).then_some(range.start)
     }
 }
 
@@ -207,10 +212,9 @@ mod tests {
 
     #[test]
     fn code_and_stack_are_noted() {
-        let mut places =
-            CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) };
+        let mut places = CodeAndStack::new();
         found().iter().for_each(|m| places.note(m, 0x7ffc_0002_0ff8));
-        assert_eq!(places.stack, (0x7ffc_0000_0000, 0x7ffc_0002_1000));
+        assert_eq!(places.stack, AddressRange::new(0x7ffc_0000_0000, 0x7ffc_0002_1000));
         let around = [0x40_0fff, 0x40_1000, 0x40_4fff, 0x40_5000].map(|at| places.code_around(at));
         assert_eq!(around, [None, Some(0x40_1000), Some(0x40_1000), None]);
         assert_eq!(places.code_around(0x7f00_bb00_0800), None, "it cannot be read");
@@ -218,10 +222,9 @@ mod tests {
 
     #[test]
     fn libraries_lie_above_the_stack_of_a_thread() {
-        let mut places =
-            CodeAndStack { code: [(0, 0); CODE_MAPPINGS_MAX], count: 0, stack: (0, 0) };
+        let mut places = CodeAndStack::new();
         found().iter().for_each(|m| places.note(m, 0x7f00_aa02_0ff8));
-        assert_eq!(places.stack, (0x7f00_aa00_0000, 0x7f00_aa02_1000));
+        assert_eq!(places.stack, AddressRange::new(0x7f00_aa00_0000, 0x7f00_aa02_1000));
         let around = [0x40_1000, 0x7f00_cc00_1234].map(|at| places.code_around(at));
         assert_eq!(around, [Some(0x40_1000), Some(0x7f00_cc00_0000)]);
     }

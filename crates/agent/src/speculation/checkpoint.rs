@@ -13,6 +13,7 @@ use runahead_speculation::{ANSWER_MAX, Id, Table};
 
 use super::memory_checkpoints::Memory;
 use super::process_checkpoints::{OPEN_MAX, Process};
+use super::thread_states::FrameRange;
 use super::{FAILED, table_host};
 use crate::address_space;
 use crate::arch::Context;
@@ -124,7 +125,7 @@ pub fn take(
 fn take_first(
     session: &Session,
     frame: &mut Context,
-    push: impl Fn(&mut Process, (u64, u64)),
+    push: impl Fn(&mut Process, FrameRange),
 ) -> sys::Result<()> {
     let stopped = thread_stop::stop_others()?;
     patch::keep_frames(true);
@@ -149,7 +150,7 @@ fn take_first(
 fn take_another(
     session: &Session,
     frame: &mut Context,
-    push: impl Fn(&mut Process, (u64, u64)),
+    push: impl Fn(&mut Process, FrameRange),
 ) -> sys::Result<()> {
     let stopped = thread_stop::stop_others()?;
     with(|process| {

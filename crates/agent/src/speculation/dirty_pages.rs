@@ -8,6 +8,7 @@
 use linux_raw_sys::general as k;
 
 use super::userfault_fd;
+use crate::plane::AddressRange;
 use crate::sys::{self, AT_FDCWD, Fd, PAGE};
 
 /// Memory size from which a range is scanned in two passes: 2 MiB.
@@ -83,32 +84,32 @@ impl Pagemap {
     /// clean that were not listed.
     pub fn each(
         self,
-        (start, end): (u64, u64),
+        range: AddressRange,
         which: PageFilter,
         protect: Protect,
         each: &mut impl FnMut(&PageRange),
     ) -> sys::Result<()> {
-        if which == PageFilter::All || end - start < COARSE {
-            return self.list((start, end), which, protect, each);
+        if which == PageFilter::All || range.bytes() < COARSE {
+            return self.list(range, which, protect, each);
         }
         let mut found = [NOTHING; AT_ONCE];
-        let mut at = start;
+        let AddressRange { start: mut at, end } = range;
         while at < end {
             let asked = (WRITTEN, 0, WRITTEN);
-            let (count, walked) =
-                self.scan((at, end), userfault_fd::IF_PROTECTED, asked, &mut found)?;
-            let mut near = (at, at);
+            let left = AddressRange::new(at, end);
+            let (count, walked) = self.scan(left, userfault_fd::IF_PROTECTED, asked, &mut found)?;
+            let mut near = AddressRange::new(at, at);
             for found in &found[..count] {
-                if found.start - near.1 > NEAR {
+                if found.start - near.end > NEAR {
                     self.list(near, which, protect, each)?;
-                    near.0 = found.start;
+                    near.start = found.start;
                 }
-                near.1 = found.end;
+                near.end = found.end;
             }
             self.list(near, which, protect, each)?;
             let is_dense = count == AT_ONCE && walked - at < AT_ONCE as u64 * DENSE;
             let ahead = if is_dense { end.min(walked + AHEAD * (walked - at)) } else { walked };
-            self.list((walked, ahead), which, protect, each)?;
+            self.list(AddressRange::new(walked, ahead), which, protect, each)?;
             at = ahead;
         }
         Ok(())
@@ -116,7 +117,7 @@ impl Pagemap {
 
     fn list(
         self,
-        (start, end): (u64, u64),
+        AddressRange { start, end }: AddressRange,
         which: PageFilter,
         protect: Protect,
         each: &mut impl FnMut(&PageRange),
@@ -131,11 +132,13 @@ impl Pagemap {
         let mut found = [NOTHING; AT_ONCE];
         let mut at = start;
         while at < end {
-            let (count, walked) = self.scan((at, end), first, asked, &mut found)?;
+            let left = AddressRange::new(at, end);
+            let (count, walked) = self.scan(left, first, asked, &mut found)?;
             found[..count].iter().for_each(&mut *each);
             if protect == Protect::After && count != 0 {
                 // This scan lists the same pages again: the buffer has room for all.
-                self.scan((found[0].start, walked), protecting, asked, &mut found)?;
+                let listed = AddressRange::new(found[0].start, walked);
+                self.scan(listed, protecting, asked, &mut found)?;
             }
             at = walked;
         }
@@ -146,7 +149,7 @@ impl Pagemap {
     /// `told`. Returns the number of ranges found, and the address that the scan has reached.
     fn scan(
         self,
-        (start, end): (u64, u64),
+        AddressRange { start, end }: AddressRange,
         flags: u64,
         (all, any, told): (u64, u64, u64),
         found: &mut [PageRange; AT_ONCE],
@@ -200,7 +203,7 @@ mod tests {
                     unsafe { ((found.end - 1) as *mut u8).write_volatile(2) };
                 }
             };
-            pagemap.each((at, at + PAGES * PAGE), which, protect, each).unwrap();
+            pagemap.each(AddressRange::of_bytes(at, PAGES * PAGE), which, protect, each).unwrap();
             assert!(listed.is_sorted_by(|one, next| one < next));
             listed.into_iter().collect::<BTreeSet<_>>()
         };
@@ -224,7 +227,8 @@ mod tests {
             assert_eq!(listed(PageFilter::All, Protect::Never), there);
         }
         sys::close(protector).unwrap();
-        let gone = pagemap.each((at, at + PAGE), PageFilter::Written, Protect::Before, &mut |_| {});
+        let page = AddressRange::of_bytes(at, PAGE);
+        let gone = pagemap.each(page, PageFilter::Written, Protect::Before, &mut |_| {});
         assert_eq!(gone, Err(sys::Errno(sys::EPERM)));
         pagemap.close().unwrap();
     }

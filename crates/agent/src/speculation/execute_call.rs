@@ -23,7 +23,7 @@ use super::{
 use crate::plane::policy::ReportingVerdict;
 use crate::plane::{self, Call};
 use crate::session;
-use crate::sys::{self, Fd, nr};
+use crate::sys::{self, Fd, IoVec, nr};
 use runahead_client::prediction::protocol::Policy;
 
 /// Executes `call` as its class says. The process speculates.
@@ -85,10 +85,11 @@ pub fn any_file_held(process: &Process) -> bool {
 
 /// True if output is held for the file `kind` that this process would not find there.
 pub fn is_output_held(process: &Process, kind: DescriptorKind) -> bool {
-    let DescriptorKind::File((device, inode)) = kind else { return false };
-    let of_others =
-        || table_host::shared().is_some_and(|shared| shared.files.may_be_held(device, inode));
-    process.output.has_file((device, inode)) || of_others() && process.depends_on_other()
+    let DescriptorKind::File(file) = kind else { return false };
+    let of_others = || {
+        table_host::shared().is_some_and(|shared| shared.files.may_be_held(file.device, file.inode))
+    };
+    process.output.has_file(file) || of_others() && process.depends_on_other()
 }
 
 /// File that a metadata call is about.
@@ -313,8 +314,8 @@ fn write_output(call: &Call) -> CallOutcome {
     let fd = call.fd(0);
     let [_, at, len, fourth, ..] = call.args;
     let mut vectors = output_buffer::NO_BUFFERS;
-    let one = [[at, len]];
-    let (how, buffers): (_, &[[u64; 2]]) = match call.nr {
+    let one = [IoVec { base: at, len }];
+    let (how, buffers): (_, &[IoVec]) = match call.nr {
         nr::WRITE => (WriteMode::Current, &one),
         nr::PWRITE64 => (WriteMode::AtOffset(fourth), &one),
         // Without a destination address.
@@ -367,10 +368,10 @@ fn write_output(call: &Call) -> CallOutcome {
 
 /// Makes a write at once if the program's policy for the descriptor allows it and the write waits
 /// for no reader.
-fn write_at_once(call: &Call, buffers: &[[u64; 2]]) -> CallOutcome {
+fn write_at_once(call: &Call, buffers: &[IoVec]) -> CallOutcome {
     /// `PIPE_BUF`: this many bytes are written at once if poll(2) reports room (pipe(7)).
     const AT_ONCE: u64 = 4096;
-    let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
+    let is_small = buffers.iter().map(|buffer| buffer.len).sum::<u64>() <= AT_ONCE;
     let is_ready = write_capacity::poll(call.fd(0), 0) == Ok(write_capacity::POLLOUT);
     if is_ready && is_small { make_now(call) } else { CallOutcome::Report }
 }

@@ -22,6 +22,7 @@ use super::dirty_pages::{PageFilter, PageRange, Pagemap, Protect};
 use super::page_undo_log::PageUndoLog;
 use super::userfault_fd::Protector;
 use super::writable_regions::{self, REGIONS, Region};
+use crate::plane::AddressRange;
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, PAGE, Place};
 
@@ -168,7 +169,8 @@ impl Mirror {
     ) -> sys::Result<()> {
         let pagemap = Pagemap::open()?;
         let Mirror { regions, count, undo, .. } = self;
-        let mut pieces = regions[..*count].iter().map(|region| (region.start, region.end));
+        let mut pieces =
+            regions[..*count].iter().map(|region| AddressRange::new(region.start, region.end));
         let mut each = |found: &PageRange| each(undo, found);
         let result = pieces.try_for_each(|piece| pagemap.each(piece, which, protect, &mut each));
         // Pages that were protected before the error have not been processed.
@@ -194,7 +196,9 @@ impl Mirror {
         if files > FILES_MAX {
             return Err(Errno(sys::E2BIG));
         }
-        let pieces = self.next_regions[..count].iter().map(|region| (region.start, region.end));
+        let pieces = self.next_regions[..count]
+            .iter()
+            .map(|region| AddressRange::new(region.start, region.end));
         let pagemap = Pagemap::open()?;
         let protected = self.protector.protect(session, pagemap.0, pieces);
         pagemap.close().and(protected)?;

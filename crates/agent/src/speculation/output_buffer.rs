@@ -5,12 +5,13 @@
 //! its own, so that one message or one atomic write stays one.
 
 use linux_raw_sys::general as k;
+use runahead_abi::FileId;
 use runahead_speculation::{Id, Pipe};
 
 use super::socket_pairs::{self, SocketPipes};
 use super::table_host::{self, HOST};
-use super::write_capacity;
-use crate::sys::{self, Errno, Fd, nr};
+use super::write_capacity::{self, PendingOutput};
+use crate::sys::{self, Errno, Fd, IoVec, nr};
 
 /// Limit of calls that are held at once.
 const CALLS: usize = 4096;
@@ -47,7 +48,7 @@ struct HeldCall {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// A regular file.
-    File(File),
+    File(FileId),
     /// A pipe, and the speculation by which readers in the session can read the data early
     /// (`runahead_speculation`). None: they wait, like all other readers.
     Pipe(Pipe, Option<Id>),
@@ -87,8 +88,12 @@ impl Destination {
     }
 }
 
-/// Identity of a file on this machine: device and inode number.
-pub type File = (u64, u64);
+/// Number of held calls and of their bytes.
+#[derive(Clone, Copy, Default)]
+struct OutputAmount {
+    calls: u64,
+    bytes: u64,
+}
 
 /// Ring of held output. Positions only grow; an entry lies at its position modulo the ring's size.
 pub struct OutputBuffer {
@@ -98,13 +103,13 @@ pub struct OutputBuffer {
     bytes: [u8; BYTES],
     first_byte: u64,
     end_byte: u64,
-    /// Calls and bytes held for regular files, for pipes, and for other streams.
-    totals: [[u64; 2]; 3],
+    /// Output held for regular files, for pipes, and for other streams.
+    totals: [OutputAmount; 3],
     /// Number of calls to pipes whose data readers in the session cannot have. Later data is not
     /// shared either.
     unshared_calls: u64,
-    /// Descriptor asked last, and the calls and bytes of its sort that it certainly accepts in all.
-    capacity: (Fd, [u64; 2]),
+    /// Descriptor asked last, and the output of its sort that it certainly accepts in all.
+    capacity: (Fd, OutputAmount),
     /// Largest end of held output for files that has an explicit offset.
     positioned_end: u64,
 }
@@ -133,11 +138,11 @@ impl OutputBuffer {
 
     /// True if output is held for any regular file.
     pub fn has_files(&self) -> bool {
-        self.totals[FILES][0] > 0
+        self.totals[FILES].calls > 0
     }
 
     /// True if output is held for `file`.
-    pub fn has_file(&self, file: File) -> bool {
+    pub fn has_file(&self, file: FileId) -> bool {
         self.has_files()
             && (self.first..self.end).any(|n| self.call(n).to == Destination::File(file))
     }
@@ -146,18 +151,18 @@ impl OutputBuffer {
         &self.calls[position as usize % CALLS]
     }
 
-    /// Holds the program's `buffers` (address, bytes) as one call, copied by `read`, and returns
+    /// Holds the program's `buffers` as one call, copied by `read`, and returns
     /// the number of bytes. ENOBUFS: no room here, or not certainly enough at the destination.
     /// EFAULT: a buffer cannot be read.
     pub fn hold(
         &mut self,
         fd: Fd,
         how: WriteMode,
-        buffers: &[[u64; 2]],
+        buffers: &[IoVec],
         to: Destination,
         read: impl Fn(u64, &mut [u8]) -> sys::Result<()>,
     ) -> sys::Result<u64> {
-        let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
+        let total = buffers.iter().try_fold(0u64, |sum, buffer| sum.checked_add(buffer.len));
         let room = BYTES as u64 - (self.end_byte - self.first_byte);
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
             return Err(Errno(sys::ENOBUFS));
@@ -175,8 +180,8 @@ impl OutputBuffer {
         }
         let at = self.end_byte;
         let mut next = at;
-        for [from, len] in buffers {
-            let (mut from, mut left) = (*from, *len);
+        for buffer in buffers {
+            let (mut from, mut left) = (buffer.base, buffer.len);
             while left > 0 {
                 let slot = next as usize % BYTES;
                 let piece = (left as usize).min(BYTES - slot);
@@ -201,11 +206,11 @@ impl OutputBuffer {
     /// True if the stream or file certainly accepts another call of `new` bytes, besides all of its
     /// sort that are held.
     fn has_capacity(&mut self, fd: Fd, how: WriteMode, sort: usize, new: u64) -> bool {
-        let [calls, held] = self.totals[sort];
+        let OutputAmount { calls, bytes: held } = self.totals[sort];
         let (calls, bytes) = (calls + 1, held + new);
-        let is_sure = |(of, [most_calls, most]): (Fd, [u64; 2])| {
-            of == fd && calls <= most_calls && bytes <= most
-        };
+        let is_sure =
+            |(of, most): (Fd, OutputAmount)| of == fd && calls <= most.calls && bytes <= most.bytes;
+        let pending = PendingOutput { bytes: held, end: self.positioned_end };
         // The capacity at the current offset does not hold at another offset, nor for a message.
         if how != WriteMode::Current {
             self.capacity = Default::default();
@@ -214,19 +219,14 @@ impl OutputBuffer {
             if !is_sure(self.capacity) {
                 let surely = match (sort, how) {
                     (FILES, WriteMode::AtOffset(at)) => {
-                        held + write_capacity::file_capacity(
-                            fd,
-                            Some(at),
-                            [held, self.positioned_end],
-                        )
+                        held + write_capacity::file_capacity(fd, Some(at), pending)
                     }
-                    (FILES, _) => {
-                        held + write_capacity::file_capacity(fd, None, [held, self.positioned_end])
-                    }
+                    (FILES, _) => held + write_capacity::file_capacity(fd, None, pending),
                     _ => write_capacity::stream_capacity(fd, how != WriteMode::Current, calls),
                 };
                 // A stream without capacity may refuse even an empty call.
-                self.capacity = (fd, [if surely > 0 { calls } else { 0 }, surely]);
+                let calls = if surely > 0 { calls } else { 0 };
+                self.capacity = (fd, OutputAmount { calls, bytes: surely });
             }
         }
         let is_sure = is_sure(self.capacity);
@@ -252,17 +252,17 @@ impl OutputBuffer {
     fn count(&mut self, position: u64, change: fn(u64, u64) -> u64) {
         let HeldCall { to, len, .. } = *self.call(position);
         let Some(sort) = to.sort() else { return };
-        let [calls, bytes] = &mut self.totals[sort];
+        let OutputAmount { calls, bytes } = &mut self.totals[sort];
         (*calls, *bytes) = (change(*calls, 1), change(*bytes, len));
         if !self.has_files() {
             self.positioned_end = 0;
         }
         match (to, table_host::shared()) {
-            (Destination::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
-                shared.files.hold(device, inode);
+            (Destination::File(file), Some(shared)) if change(0, 1) == 1 => {
+                shared.files.hold(file.device, file.inode);
             }
-            (Destination::File((device, inode)), Some(shared)) => {
-                shared.files.release(device, inode)
+            (Destination::File(file), Some(shared)) => {
+                shared.files.release(file.device, file.inode)
             }
             (Destination::Pipe(_, None), _) => self.unshared_calls = change(self.unshared_calls, 1),
             _ => {}
@@ -311,7 +311,7 @@ impl OutputBuffer {
             }
         }
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
-        (self.totals, self.unshared_calls, self.capacity) = ([[0; 2]; 3], 0, Default::default());
+        (self.totals, self.unshared_calls, self.capacity) = Default::default();
         self.positioned_end = 0;
     }
 
@@ -371,7 +371,8 @@ impl OutputBuffer {
                 (Destination::Closed, _) => drop(sys::close(call.fd)),
                 _ => {
                     tell(&mut passed, true);
-                    (len, count) = self.mergeable(mark.min(self.end));
+                    let OutputAmount { calls, bytes } = self.mergeable(mark.min(self.end));
+                    (len, count) = (bytes, calls);
                     let _ = self.write(&HeldCall { len, ..call }, 0);
                 }
             }
@@ -383,23 +384,23 @@ impl OutputBuffer {
         }
     }
 
-    /// Returns the bytes and number of the oldest calls that can be written as one: a file does not
+    /// Returns the amount of the oldest calls that can be written as one: a file does not
     /// record call boundaries. The capacity of a pipe depends on them.
-    fn mergeable(&self, mark: u64) -> (u64, u64) {
+    fn mergeable(&self, mark: u64) -> OutputAmount {
         const MOST: u64 = 64 << 10;
         let first = self.call(self.first);
         let most = if matches!(first.to, Destination::File(_)) { MOST } else { 0 };
-        let (mut len, mut count) = (first.len, 1);
-        while self.first + count < mark {
-            let next = self.call(self.first + count);
+        let mut whole = OutputAmount { calls: 1, bytes: first.len };
+        while self.first + whole.calls < mark {
+            let next = self.call(self.first + whole.calls);
             let is_like = next.fd == first.fd && next.to == first.to;
             let is_here = (next.how, first.how) == (WriteMode::Current, WriteMode::Current);
-            if !is_like || !is_here || len + next.len > most {
+            if !is_like || !is_here || whole.bytes + next.len > most {
                 break;
             }
-            (len, count) = (len + next.len, count + 1);
+            whole = OutputAmount { calls: whole.calls + 1, bytes: whole.bytes + next.len };
         }
-        (len, count)
+        whole
     }
 
     /// Writes the bytes of `call` after the first `done`.
@@ -408,7 +409,10 @@ impl OutputBuffer {
             let (at, left) = ((call.at + done) as usize % BYTES, (call.len - done) as usize);
             let pieces = [left.min(BYTES - at), left - left.min(BYTES - at)];
             let bytes = self.bytes.as_ptr() as u64;
-            let vectors = [[bytes + at as u64, pieces[0] as u64], [bytes, pieces[1] as u64]];
+            let vectors = [
+                IoVec { base: bytes + at as u64, len: pieces[0] as u64 },
+                IoVec { base: bytes, len: pieces[1] as u64 },
+            ];
             let count = 1 + u64::from(pieces[1] > 0);
             match write_once(call, &vectors, count, done) {
                 Ok(written) if written + done >= call.len => return Ok(()),
@@ -422,7 +426,7 @@ impl OutputBuffer {
     }
 }
 
-fn write_once(call: &HeldCall, vectors: &[[u64; 2]; 2], count: u64, done: u64) -> sys::Result<u64> {
+fn write_once(call: &HeldCall, vectors: &[IoVec; 2], count: u64, done: u64) -> sys::Result<u64> {
     let fd = call.fd as u32 as u64;
     let at = vectors.as_ptr() as u64;
     let message = [0, 0, at, count, 0, 0, 0u64];
@@ -441,8 +445,8 @@ fn write_once(call: &HeldCall, vectors: &[[u64; 2]; 2], count: u64, done: u64) -
 pub fn buffers_of(
     vectors: u64,
     count: u64,
-    to: &mut [[u64; 2]; BUFFERS as usize],
-) -> Option<&[[u64; 2]]> {
+    to: &mut [IoVec; BUFFERS as usize],
+) -> Option<&[IoVec]> {
     let to = to.get_mut(..usize::try_from(count).ok()?)?;
     for (n, vector) in to.iter_mut().enumerate() {
         *vector = sys::copy_in(vectors + 16 * n as u64).ok()?;
@@ -451,13 +455,13 @@ pub fn buffers_of(
 }
 
 /// Storage for [`buffers_of`].
-pub const NO_BUFFERS: [[u64; 2]; BUFFERS as usize] = [[0; 2]; BUFFERS as usize];
+pub const NO_BUFFERS: [IoVec; BUFFERS as usize] = [IoVec { base: 0, len: 0 }; BUFFERS as usize];
 
 /// Kind of object that a descriptor or a path names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorKind {
     /// A regular file.
-    File(File),
+    File(FileId),
     /// A directory.
     Directory,
     /// A pipe or FIFO.
@@ -530,7 +534,7 @@ fn statx_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
 fn kind_of(told: &k::statx) -> DescriptorKind {
     let device = runahead_abi::device_number(told.stx_dev_major, told.stx_dev_minor);
     match u32::from(told.stx_mode) & k::S_IFMT {
-        k::S_IFREG => DescriptorKind::File((device, told.stx_ino)),
+        k::S_IFREG => DescriptorKind::File(FileId { device, inode: told.stx_ino }),
         k::S_IFIFO => DescriptorKind::Pipe(Pipe::new(device, told.stx_ino)),
         k::S_IFDIR => DescriptorKind::Directory,
         _ => DescriptorKind::Stream,

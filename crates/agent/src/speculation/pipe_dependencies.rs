@@ -14,7 +14,7 @@ use crate::arch::Context;
 use crate::plane::Call;
 use crate::plane::policy::ReportingVerdict;
 use crate::session::Session;
-use crate::sys::{self, Errno, nr};
+use crate::sys::{self, Errno, IoVec, nr};
 
 /// Number of threads of this process that are registered as waiting for a pipe.
 static WAITERS: AtomicU32 = AtomicU32::new(0);
@@ -147,13 +147,13 @@ pub fn read_speculative(call: &Call, pipe: Pipe) -> CallOutcome {
 /// Reads tail data that depends on `id`, as the process already does.
 fn read_tail(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> CallOutcome {
     let mut vectors = output_buffer::NO_BUFFERS;
-    let one = [[call.args[1], call.args[2]]];
+    let one = [IoVec { base: call.args[1], len: call.args[2] }];
     let buffers = match call.nr {
         nr::READ | nr::RECVFROM => Some(&one[..]),
         _ => output_buffer::buffers_of(call.args[1], call.args[2], &mut vectors),
     };
     let Some(buffers) = buffers else { return CallOutcome::Waits };
-    let room = buffers.iter().map(|[_, len]| *len).fold(0, u64::saturating_add);
+    let room = buffers.iter().map(|buffer| buffer.len).fold(0, u64::saturating_add);
     if room == 0 {
         return CallOutcome::Answer(0);
     }
@@ -174,14 +174,14 @@ fn read_tail(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> CallOutcom
 }
 
 /// Copies bytes into the program's buffers, after the first `done`.
-fn copy_to_buffers(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
-    for [at, len] in buffers {
-        let skipped = done.min(*len);
-        let piece = (len - skipped).min(bytes.len() as u64);
+fn copy_to_buffers(buffers: &[IoVec], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
+    for buffer in buffers {
+        let skipped = done.min(buffer.len);
+        let piece = (buffer.len - skipped).min(bytes.len() as u64);
         done -= skipped;
         if piece > 0 {
             let (given, left) = bytes.split_at(piece as usize);
-            user_buffers::write(at + skipped, given)?;
+            user_buffers::write(buffer.base + skipped, given)?;
             bytes = left;
         }
     }

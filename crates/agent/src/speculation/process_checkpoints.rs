@@ -10,12 +10,12 @@ use runahead_speculation::{ANSWER_MAX, Id, Resolution, Status, Table};
 use super::memory_checkpoints::Memory;
 use super::output_buffer::{Destination, OutputBuffer, WriteMode};
 use super::table_host::{self, HOST};
-use super::thread_states::{self, Threads};
+use super::thread_states::{self, FrameRange, Threads};
 use super::undo_journal::Journal;
 use crate::arch::{Context, RED_ZONE};
 use crate::plane::{program_faults, thread_stop};
 use crate::session::{self, Session};
-use crate::sys::{self, Fd};
+use crate::sys::{self, Fd, IoVec};
 
 /// Limit of open speculations in a process.
 pub const OPEN_MAX: usize = 512;
@@ -34,8 +34,7 @@ pub struct OpenSpeculation {
     /// True if a speculative process forked this one: there is no checkpoint to return to.
     pub is_birth: bool,
     undo: u64,
-    /// Positions of its frames: the first, and one past the last.
-    frames: (u64, u64),
+    frames: FrameRange,
     journal: u64,
     output: u64,
 }
@@ -73,7 +72,7 @@ impl Process {
         &mut self,
         fd: Fd,
         how: WriteMode,
-        buffers: &[[u64; 2]],
+        buffers: &[IoVec],
         to: Destination,
         is_shown: bool,
     ) -> sys::Result<u64> {
@@ -101,7 +100,7 @@ impl Process {
         frame: &Context,
         stopped: &thread_stop::Stopped,
         is_another: bool,
-    ) -> sys::Result<(u64, u64)> {
+    ) -> sys::Result<FrameRange> {
         let Process { memory, threads, .. } = self;
         let mut reach = |frame: &Context| {
             if !memory.covers(frame.stack_pointer() - RED_ZONE) {
@@ -113,7 +112,7 @@ impl Process {
         let first = threads.end();
         threads.save(frame, stopped)?;
         match memory.save(session, is_another) {
-            Ok(()) => Ok((first, threads.end())),
+            Ok(()) => Ok(FrameRange { first, end: threads.end() }),
             Err(errno) => {
                 threads.drop_from(first);
                 Err(errno)
@@ -122,7 +121,7 @@ impl Process {
     }
 
     /// Adds speculation `id`, for which a checkpoint was just taken.
-    pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
+    pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: FrameRange) {
         if let Some(shared) = table_host::shared() {
             shared.table.assign_order(id);
         }
@@ -181,8 +180,9 @@ impl Process {
         }
         self.first += count;
         let next = self.open().next().map(|(_, open)| *open);
-        let (undo, frames) = next
-            .map_or((self.memory.mark(), self.threads.end()), |next| (next.undo, next.frames.0));
+        let (undo, frames) = next.map_or((self.memory.mark(), self.threads.end()), |next| {
+            (next.undo, next.frames.first)
+        });
         let (journal, held) = next
             .map_or((self.journal.end(), self.output.end()), |next| (next.journal, next.output));
         self.memory.forget_until(undo);
@@ -266,7 +266,7 @@ impl Process {
         stopped.each(|number, frame| {
             result = result.and_then(|()| self.threads.restore(to.frames, number, frame));
         });
-        self.threads.drop_from(to.frames.0);
+        self.threads.drop_from(to.frames.first);
         for position in position..self.end {
             self.close(table, position);
         }
@@ -288,7 +288,7 @@ impl Process {
         (self.first, self.end, self.pokes_requested) = (0, 0, 0);
         self.open = [None; OPEN_MAX];
         if let Some((id, on)) = birth {
-            self.push(id, 0, Some(on), (0, 0));
+            self.push(id, 0, Some(on), FrameRange::default());
             self.open[0].iter_mut().for_each(|open| open.is_birth = true);
         }
     }
@@ -302,7 +302,7 @@ impl Process {
     /// that it gets in the end.
     pub fn begin_after_exec(&mut self, (id, on): (Id, Id), mask: u64) {
         self.threads.set_believed_mask(mask);
-        self.push(id, 0, Some(on), (0, 0));
+        self.push(id, 0, Some(on), FrameRange::default());
         self.open[0].iter_mut().for_each(|open| open.is_birth = true);
     }
 

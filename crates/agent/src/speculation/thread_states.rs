@@ -32,6 +32,15 @@ pub struct Threads {
     masked: usize,
 }
 
+/// Positions of saved frames.
+#[derive(Clone, Copy, Default)]
+pub struct FrameRange {
+    /// First position.
+    pub first: u64,
+    /// Position after the last frame.
+    pub end: u64,
+}
+
 impl Threads {
     /// Returns the position after the last saved frame.
     pub fn end(&self) -> u64 {
@@ -68,14 +77,9 @@ impl Threads {
         Ok(())
     }
 
-    /// Restores the thread's frame from the checkpoint with frames `first..end`.
-    pub fn restore(
-        &self,
-        (first, end): (u64, u64),
-        number: u32,
-        frame: &mut Context,
-    ) -> sys::Result<()> {
-        let mut saved = (first..end).map(|n| &self.saved[n as usize % FRAMES]);
+    /// Restores the thread's frame from the checkpoint with these frames.
+    pub fn restore(&self, frames: FrameRange, number: u32, frame: &mut Context) -> sys::Result<()> {
+        let mut saved = (frames.first..frames.end).map(|n| &self.saved[n as usize % FRAMES]);
         let saved = saved.find(|saved| saved.number == number).ok_or(Errno(sys::ESRCH))?;
         thread_stop::set_call_progress(number, saved.call_progress);
         // SAFETY: as in `save_thread`.
@@ -206,10 +210,8 @@ pub fn preserving_rseq_areas<T>(work: impl FnOnce() -> T) -> T {
     }
     let result = work();
     for ([_, at], now) in places().zip(&now) {
-        let (from, to) =
-            ([[now.as_ptr() as u64, RSEQ_BYTES as u64]], [[at.load(Relaxed), RSEQ_BYTES as u64]]);
         // SAFETY: bytes that the kernel itself wrote there.
-        let _ = unsafe { sys::copy_out(&from, &to) };
+        let _ = unsafe { sys::copy_out(now, at.load(Relaxed)) };
     }
     result
 }

@@ -53,7 +53,7 @@ fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
         nr::READV | nr::PREADV | nr::PREADV2 => {
             let mut vectors = output_buffer::NO_BUFFERS;
             let buffers = output_buffer::buffers_of(args[1], args[2], &mut vectors);
-            buffers.is_some_and(|all| all.iter().all(|[at, len]| will_write(*at, *len)))
+            buffers.is_some_and(|all| all.iter().all(|buffer| will_write(buffer.base, buffer.len)))
         }
         nr::LSEEK | nr::READAHEAD | nr::FADVISE64 => true,
 
@@ -69,12 +69,11 @@ fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
 /// Writes `bytes` to the program's memory. EFAULT: it cannot be written. EAGAIN: not before all
 /// speculations are settled.
 pub fn write(at: u64, bytes: &[u8]) -> sys::Result<()> {
-    let len = bytes.len() as u64;
-    if !will_write(at, len) {
+    if !will_write(at, bytes.len() as u64) {
         return Err(sys::Errno(sys::EAGAIN));
     }
     // SAFETY: the program asked for these bytes there; a bad address is an error.
-    unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, len]], &[[at, len]]) }
+    unsafe { sys::copy_out(bytes, at) }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::control_protocol;
 
 use crate::control_client::{ask, hand_over_file};
+use crate::plane::AddressRange;
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
@@ -23,18 +24,18 @@ pub struct Protector {
 }
 
 impl Protector {
-    /// Tracks stores to these pieces (start, end), once they have been listed. EOPNOTSUPP: tracking
+    /// Tracks stores to these pieces, once they have been listed. EOPNOTSUPP: tracking
     /// is disabled, or no supervisor can store the descriptor.
     pub fn protect(
         &mut self,
         session: &Session,
         pagemap: Fd,
-        pieces: impl Iterator<Item = (u64, u64)> + Clone,
+        pieces: impl Iterator<Item = AddressRange> + Clone,
     ) -> sys::Result<()> {
         if self.is_given_up {
             return Err(Errno(sys::EOPNOTSUPP));
         }
-        if pieces.clone().all(|(start, _)| is_protected(pagemap, start)) {
+        if pieces.clone().all(|piece| is_protected(pagemap, piece.start)) {
             return Ok(());
         }
         let nobody = Errno(sys::EOPNOTSUPP);
@@ -47,8 +48,8 @@ impl Protector {
             self.is_kept = hand_over_file(session, control_protocol::KEEP, fd);
             result = if self.is_kept { Ok(()) } else { Err(nobody) };
         }
-        for (start, end) in pieces {
-            result = result.and_then(|()| register(fd, start, end));
+        for piece in pieces {
+            result = result.and_then(|()| register(fd, piece.start, piece.end));
         }
         sys::close(fd).and(result)
     }

@@ -140,23 +140,31 @@ const LARGEST: u64 = (1 << 31) - 1;
 /// file systems allocate metadata.
 const SPARE: u64 = 16 << 20;
 
-/// Returns how many bytes the file certainly accepts at offset `at` (None: the descriptor's
-/// offset). `held` bytes are still to be written before, perhaps at its end, which may be at
-/// `reaches` by then.
-pub fn file_capacity(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> u64 {
-    try_capacity(fd, at, [held, reaches]).unwrap_or(0)
+/// Output for files that is still to be written.
+#[derive(Clone, Copy)]
+pub struct PendingOutput {
+    /// Bytes of it, perhaps for the end of the file.
+    pub bytes: u64,
+    /// Offset at which the file may end by then, because of writes at explicit offsets.
+    pub end: u64,
 }
 
-fn try_capacity(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> sys::Result<u64> {
+/// Returns how many bytes the file certainly accepts at offset `at` (None: the descriptor's
+/// offset). `pending` is written before.
+pub fn file_capacity(fd: Fd, at: Option<u64>, pending: PendingOutput) -> u64 {
+    try_capacity(fd, at, pending).unwrap_or(0)
+}
+
+fn try_capacity(fd: Fd, at: Option<u64>, pending: PendingOutput) -> sys::Result<u64> {
     let told = sys::statx_fd(fd, k::STATX_SIZE)?;
     if told.stx_attributes & u64::from(k::STATX_ATTR_IMMUTABLE) != 0 {
         return Ok(0);
     }
     let at = at.map_or_else(|| sys::lseek(fd, 0, k::SEEK_CUR), Ok)?;
     // With O_APPEND each write goes to the end of the file.
-    let end = at.max(told.stx_size).max(reaches).saturating_add(held);
+    let end = at.max(told.stx_size).max(pending.end).saturating_add(pending.bytes);
     let below = size_limit()?.min(LARGEST).saturating_sub(end);
-    Ok(below.min(free_bytes(fd)?.saturating_sub(held + SPARE)))
+    Ok(below.min(free_bytes(fd)?.saturating_sub(pending.bytes + SPARE)))
 }
 
 /// Returns the largest file size that the process may create (RLIMIT_FSIZE).

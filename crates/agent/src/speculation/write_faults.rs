@@ -31,6 +31,7 @@ use super::thread_states::{self, THREADS};
 use super::writable_groups::{Group, WritableGroups};
 use super::writable_regions::{self, REGIONS, Region};
 use crate::address_space;
+use crate::plane::AddressRange;
 use crate::session::Session;
 use crate::spin_lock::Lock;
 use crate::sys::{self, Errno, PAGE, nr};
@@ -205,7 +206,7 @@ impl State {
     }
 
     fn open_for_store(&mut self, region: Region, at: u64) -> bool {
-        let (start, end) = group(&region, at);
+        let AddressRange { start, end } = group(&region, at);
         if self.opened.has(start) {
             // Another thread was faster.
             return protect(start, end, region.rights).is_ok();
@@ -214,16 +215,16 @@ impl State {
         let (mut before, mut count) = (start, 0);
         while count < AHEAD
             && before > region.start
-            && self.opened.has(group(&region, before - 1).0)
+            && self.opened.has(group(&region, before - 1).start)
         {
-            (before, count) = (group(&region, before - 1).0, count + 1);
+            (before, count) = (group(&region, before - 1).start, count + 1);
         }
         let mut far = end;
         for _ in 1..count {
             if far == region.end || self.opened.has(far) {
                 break;
             }
-            far = group(&region, far).1;
+            far = group(&region, far).end;
         }
         self.open(&region, start, far) || far != end && self.open(&region, start, end)
     }
@@ -236,17 +237,18 @@ impl State {
             if region.start >= end {
                 break;
             }
-            let (mut at, end) = (group(&region, start.max(region.start)).0, end.min(region.end));
+            let (mut at, end) =
+                (group(&region, start.max(region.start)).start, end.min(region.end));
             while at < end {
                 let from = at;
                 while at < end && !self.opened.has(at) {
-                    at = group(&region, at).1;
+                    at = group(&region, at).end;
                 }
                 if at > from && !self.open(&region, from, at) {
                     return false;
                 }
                 while at < end && self.opened.has(at) {
-                    at = group(&region, at).1;
+                    at = group(&region, at).end;
                 }
             }
         }
@@ -279,7 +281,7 @@ impl State {
     fn add(&mut self, region: &Region, start: u64, end: u64) {
         let mut at = start;
         while at < end {
-            let (start, end) = group(region, at);
+            let AddressRange { start, end } = group(region, at);
             self.opened.add(start, end);
             at = end;
         }
@@ -291,7 +293,7 @@ impl State {
         let mut count = 0;
         let mut at = |at: u64| {
             if let Some(region) = self.region(at) {
-                to[count] = group(&region, at).0;
+                to[count] = group(&region, at).start;
                 count = (count + 1).min(FORCED - 1);
             }
         };
@@ -343,7 +345,7 @@ impl State {
         self.forced(&mut [0; FORCED]).iter().for_each(|at| add(*at));
         for hot in self.hot.iter().filter(|hot| **hot != 0) {
             if let Some(region) = self.region(*hot) {
-                add(group(&region, *hot).0);
+                add(group(&region, *hot).start);
             }
         }
         let open = &mut open[..opens];
@@ -369,7 +371,7 @@ impl State {
                 continue;
             }
             close(&region, at, open)?;
-            let end = group(&region, open).1;
+            let end = group(&region, open).end;
             self.undo.save_memory(open, end)?;
             self.add(&region, open, end);
             at = end;
@@ -400,7 +402,7 @@ impl State {
             };
             let is_changed = !is_same(region, page, was);
             if is_changed {
-                opened.note_changed(group(region, page).0);
+                opened.note_changed(group(region, page).start);
             }
             is_changed
         });
@@ -505,7 +507,7 @@ impl State {
         undo.unwind(mark, |page, was| {
             let n = regions.partition_point(|region| region.end <= page);
             let Some(region) = regions.get(n).filter(|region| region.holds(page)) else { return };
-            let (start, end) = group(region, page);
+            let AddressRange { start, end } = group(region, page);
             if !opened.has(start) {
                 if opened.room() == 0 {
                     opened.retain(|group| {
@@ -626,15 +628,15 @@ impl State {
     }
 }
 
-/// Returns the start and end of the group that holds `at`, clipped to the region.
-fn group(region: &Region, at: u64) -> (u64, u64) {
+/// Returns the group that holds `at`, clipped to the region.
+fn group(region: &Region, at: u64) -> AddressRange {
     let start = at & !(GROUP - 1);
-    (start.max(region.start), (start + GROUP).min(region.end))
+    AddressRange::new(start.max(region.start), (start + GROUP).min(region.end))
 }
 
 /// True if one group covers the region.
 fn is_small(region: &Region) -> bool {
-    group(region, region.start).1 == region.end
+    group(region, region.start).end == region.end
 }
 
 fn protect(start: u64, end: u64, rights: u32) -> sys::Result<()> {
@@ -685,7 +687,7 @@ fn populate_page(region: &Region) {
     // Before Linux 5.14; or the page is past the end of a file.
     if let Ok(byte) = sys::copy_in::<u8>(page) {
         // SAFETY: a page of the program, whose contents stay the same.
-        let _ = unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[page, 1]]) };
+        let _ = unsafe { sys::copy_out(&[byte], page) };
     }
 }
 

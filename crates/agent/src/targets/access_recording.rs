@@ -25,6 +25,7 @@ use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
 use crate::plane::{self, Call, signal_block};
+use crate::read_extent::FileRange;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 use crate::time_stamp::ticks;
@@ -36,6 +37,8 @@ const ACCESSES_BEFORE_JOIN: u32 = 64;
 const ROOM_PATIENCE: Micros = Micros(100_000);
 /// Interval between two checks for room in the ring, in microseconds.
 const ROOM_CHECK_US: u64 = 100;
+/// Range of an access to no data.
+const NO_BYTES: FileRange = FileRange { offset: 0, length: 0 };
 
 impl Target {
     /// True if the session wants accesses recorded now.
@@ -119,7 +122,7 @@ impl Target {
             _ => path_text::directory(dir, &mut text)
                 .and_then(|len| path_text::append(&mut text, len, path)),
         };
-        self.record_access(session, whole.map(|len| &text[..len]), (kind, object, flags), (0, 0));
+        self.record_access(session, whole.map(|len| &text[..len]), (kind, object, flags), NO_BYTES);
     }
 
     /// Records that the entries of the directory `fd` were read.
@@ -129,29 +132,30 @@ impl Target {
         }
         let object = NAMES.identity(fd);
         if mark_recorded(session, object.told(HintKind::Listing as u32)) {
-            self.record_fd(session, fd, (HintKind::Listing, object, 0), (0, 0));
+            self.record_fd(session, fd, (HintKind::Listing, object, 0), NO_BYTES);
         }
     }
 
-    /// Records that `len` bytes of `fd` were read, or mapped if the `flags` say so.
+    /// Records that `range` of `fd` was read, or mapped if the `flags` say so.
     pub(super) fn record_data(
         &self,
         session: &'static Session,
         fd: Fd,
-        (offset, len): (u64, u64),
+        FileRange { offset, length }: FileRange,
         flags: u32,
     ) {
-        if len == 0 || !self.may_record(session) {
+        if length == 0 || !self.may_record(session) {
             return;
         }
         let object = NAMES.identity(fd);
-        let (first, last) = (offset / BLOCK_BYTES, offset.saturating_add(len - 1) / BLOCK_BYTES);
+        let (first, last) = (offset / BLOCK_BYTES, offset.saturating_add(length - 1) / BLOCK_BYTES);
         let mut news = false;
         for block in first..=last {
             news |= mark_recorded(session, object.told_block(block));
         }
         if news {
-            let range = (first * BLOCK_BYTES, (last - first + 1) * BLOCK_BYTES);
+            let length = (last - first + 1) * BLOCK_BYTES;
+            let range = FileRange { offset: first * BLOCK_BYTES, length };
             self.record_fd(session, fd, (HintKind::Data, object, flags), range);
         }
     }
@@ -171,7 +175,8 @@ impl Target {
             && offset <= i64::MAX as u64
             && crate::descriptor_names::is_regular(source)
         {
-            self.record_data(session, source, (offset, len.min(BYTES)), 0);
+            let range = FileRange { offset, length: len.min(BYTES) };
+            self.record_data(session, source, range, 0);
         }
     }
 
@@ -187,7 +192,8 @@ impl Target {
         if self.records_accesses(session) && crate::descriptor_names::is_regular(fd) {
             let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok());
             let offset = offset.filter(|&offset| offset <= i64::MAX as u64);
-            offset.into_iter().for_each(|at| self.record_data(session, fd, (at, BLOCK_BYTES), 0));
+            let block = |offset| FileRange { offset, length: BLOCK_BYTES };
+            offset.into_iter().for_each(|at| self.record_data(session, fd, block(at), 0));
         }
     }
 
@@ -196,7 +202,7 @@ impl Target {
         session: &'static Session,
         fd: Fd,
         what: (HintKind, Identity, u32),
-        range: (u64, u64),
+        range: FileRange,
     ) {
         let mut text = [0u8; PATH_MAX + 1];
         let len = path_text::directory(fd, &mut text);
@@ -209,7 +215,7 @@ impl Target {
         session: &'static Session,
         path: Option<&[u8]>,
         (kind, object, flags): (HintKind, Identity, u32),
-        (offset, length): (u64, u64),
+        FileRange { offset, length }: FileRange,
     ) {
         let Some(path) = path.filter(|path| !path_text::is_made_up(path)) else { return };
         let flags = flags | RECORDED;

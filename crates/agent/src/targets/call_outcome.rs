@@ -4,6 +4,7 @@ use runahead_abi::HintKind;
 use runahead_estimators::Piece;
 
 use crate::hint_sender::Hint;
+use crate::read_extent::FileRange;
 use crate::sys::Fd;
 
 /// Decision of the policy on a call.
@@ -41,8 +42,11 @@ pub(super) struct Stall<'a> {
 impl Stall<'_> {
     /// Piece to enter into the hint log for the I/O that is demanded, which may be more than the
     /// call waits for.
-    pub(super) fn demanded_piece(&self, offset: u64, length: u64) -> Piece {
+    pub(super) fn demanded_piece(&self, range: FileRange) -> Piece {
         let Hint { kind, object, .. } = self.hint;
-        if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }
+        match kind {
+            HintKind::Data => object.first_piece(range.offset, range.length),
+            _ => self.piece,
+        }
     }
 }

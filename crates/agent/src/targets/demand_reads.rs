@@ -20,7 +20,7 @@ use super::call_outcome::Stall;
 use super::target_state::Target;
 use crate::descriptor_names::{self, FileKind};
 use crate::hint_sender::{self, Hint};
-use crate::read_extent;
+use crate::read_extent::{self, FileRange};
 use crate::session::Session;
 use crate::sys;
 use crate::time_stamp::ticks;
@@ -33,12 +33,12 @@ const WAKE_SPACING: u64 = 8;
 
 impl Target {
     /// Starts the read that `stall` waits for, unless readahead or the prefetcher will. Returns the
-    /// range as (offset, length).
+    /// range.
     pub(super) fn start_demand_read(
         &self,
         session: &'static Session,
         stall: &Stall<'_>,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<FileRange> {
         let Hint { kind, object, offset, length, .. } = stall.hint;
         if kind != HintKind::Data || self.file_kind(stall.dir) != FileKind::Nowait {
             return None;
@@ -47,10 +47,11 @@ impl Target {
         if !jumps || offset < CHUNK_BYTES || length > START_BYTES_MAX {
             return None;
         }
-        let (offset, length) = match self.demand_readahead.wait_times.prefers_chunk() {
+        let range = match self.demand_readahead.wait_times.prefers_chunk() {
             true => read_extent::whole_chunks(offset, length),
-            false => (offset, length),
+            false => FileRange { offset, length },
         };
+        let FileRange { offset, length } = range;
         for chunk in 0..length.div_ceil(CHUNK_BYTES) {
             let at = offset + chunk * CHUNK_BYTES;
             if sys::will_need(stall.dir, at, CHUNK_BYTES.min(offset + length - at)).is_err() {
@@ -63,7 +64,7 @@ impl Target {
         // A ring has one writer. If another thread holds it, the record is dropped.
         self.ring_lock
             .try_with(|()| hint_sender::send_quietly(session.shared(), 0, position, &hint));
-        Some((offset, length))
+        Some(range)
     }
 
     /// Accounts for the end of a read that was started here; `took` is its wait, if it was one.
@@ -71,13 +72,15 @@ impl Target {
         &self,
         session: &'static Session,
         stall: &Stall<'_>,
-        (offset, length): (u64, u64),
+        range: FileRange,
         took: Option<Ticks>,
     ) {
         let (object, shared) = (stall.hint.object, session.shared());
-        object.pieces(offset, length).for_each(|piece| shared.log.done_by_target(piece));
+        object
+            .pieces(range.offset, range.length)
+            .for_each(|piece| shared.log.done_by_target(piece));
         let (Some(took), now) = (took, ticks()) else { return };
-        self.demand_readahead.wait_times.note(length, took);
+        self.demand_readahead.wait_times.note(range.length, took);
         let last_wake = Ticks(self.demand_readahead.last_wake_ticks.load(Relaxed));
         if now.wrapping_sub(last_wake) > took * WAKE_SPACING
             && let Some(device) = descriptor_names::device(stall.dir)

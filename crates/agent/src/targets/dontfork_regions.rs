@@ -13,7 +13,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::without;
 
 use super::call_outcome::Outcome;
-use crate::plane::{Call, signal_block};
+use crate::plane::{AddressRange, Call, signal_block};
 use crate::session;
 use crate::spin_lock::Lock;
 use crate::sys;
@@ -28,60 +28,63 @@ pub(super) struct DontforkRegions {
     ranges: Lock<Ranges>,
 }
 
-/// Disjoint, unordered ranges, as first address and end.
+/// Disjoint, unordered ranges.
 struct Ranges {
-    list: [(u64, u64); RANGES_MAX],
+    list: [AddressRange; RANGES_MAX],
     len: usize,
 }
 
 impl Ranges {
-    fn forget(&mut self, start: u64, end: u64) {
+    const fn new() -> Self {
+        Ranges { list: [AddressRange::EMPTY; RANGES_MAX], len: 0 }
+    }
+
+    fn forget(&mut self, gone: AddressRange) {
         let mut at = 0;
         while at < self.len {
-            let (first, last) = self.list[at];
-            if last <= start || end <= first {
+            let known = self.list[at];
+            if known.end <= gone.start || gone.end <= known.start {
                 at += 1;
                 continue;
             }
             self.len -= 1;
             self.list[at] = self.list[self.len];
-            if first < start {
-                self.push(first, start);
+            if known.start < gone.start {
+                self.push(AddressRange::new(known.start, gone.start));
             }
-            if end < last {
-                self.push(end, last);
+            if gone.end < known.end {
+                self.push(AddressRange::new(gone.end, known.end));
             }
         }
     }
 
-    fn push(&mut self, start: u64, end: u64) {
-        if start >= end {
+    fn push(&mut self, new: AddressRange) {
+        if new.start >= new.end {
             return;
         }
         let known = &mut self.list[..self.len];
         // The kernel mostly merges neighbours into one mapping too.
-        if let Some(range) = known.iter_mut().find(|range| range.1 == start) {
-            range.1 = end;
-        } else if let Some(range) = known.iter_mut().find(|range| range.0 == end) {
-            range.0 = start;
+        if let Some(range) = known.iter_mut().find(|range| range.end == new.start) {
+            range.end = new.end;
+        } else if let Some(range) = known.iter_mut().find(|range| range.start == new.end) {
+            range.start = new.start;
         } else if let Some(place) = self.list.get_mut(self.len) {
-            *place = (start, end);
+            *place = new;
             self.len += 1;
         }
     }
 
     fn advise(&self, advice: u32) {
-        for &(start, end) in &self.list[..self.len] {
+        for range in &self.list[..self.len] {
             // SAFETY: decides only whether a fork copies it.
-            let _ = unsafe { sys::advise(start, end - start, advice) };
+            let _ = unsafe { sys::advise(range.start, range.bytes(), advice) };
         }
     }
 }
 
 impl DontforkRegions {
     pub(super) const fn new() -> Self {
-        let ranges = Ranges { list: [(0, 0); RANGES_MAX], len: 0 };
-        DontforkRegions { has_any: AtomicBool::new(false), ranges: Lock::new(ranges) }
+        DontforkRegions { has_any: AtomicBool::new(false), ranges: Lock::new(Ranges::new()) }
     }
 
     /// Forgets all ranges: a forked child has none of that memory, and none of the threads that
@@ -119,13 +122,13 @@ impl DontforkRegions {
             _ => return Outcome::Native,
         };
         self.has_any.store(true, Relaxed);
-        let (start, end) = page_bounds(at, len);
+        let range = whole_pages(at, len);
         let ret = with_signals_blocked(|| {
             self.ranges.with(|ranges| {
                 let ret = call.perform();
-                ranges.forget(start, end);
+                ranges.forget(range);
                 if ret == 0 && dont {
-                    ranges.push(start, end);
+                    ranges.push(range);
                 }
                 ret
             })
@@ -136,8 +139,8 @@ impl DontforkRegions {
     /// Forgets `len` bytes from `at`, whose mapping is about to change.
     pub(super) fn forget_memory(&self, at: u64, len: u64) {
         if self.has_any.load(Relaxed) {
-            let (start, end) = page_bounds(at, len);
-            with_signals_blocked(|| self.ranges.with(|ranges| ranges.forget(start, end)));
+            let range = whole_pages(at, len);
+            with_signals_blocked(|| self.ranges.with(|ranges| ranges.forget(range)));
         }
     }
 
@@ -159,9 +162,9 @@ impl DontforkRegions {
     }
 }
 
-/// Bounds of the whole pages of a range, as the kernel rounds them.
-fn page_bounds(at: u64, len: u64) -> (u64, u64) {
-    (at & !4095, at.saturating_add(len).next_multiple_of(4096))
+/// Whole pages of a range, as the kernel rounds it.
+fn whole_pages(at: u64, len: u64) -> AddressRange {
+    AddressRange::new(at & !4095, at.saturating_add(len).next_multiple_of(4096))
 }
 
 /// Runs `work` with signals blocked: a handler that jumps away must not leave the lock held.
@@ -181,14 +184,15 @@ mod tests {
     use super::*;
 
     fn after(steps: &[(bool, u64, u64)]) -> Vec<(u64, u64)> {
-        let mut ranges = Box::new(Ranges { list: [(0, 0); RANGES_MAX], len: 0 });
+        let mut ranges = Box::new(Ranges::new());
         for &(add, start, end) in steps {
-            ranges.forget(start, end);
+            ranges.forget(AddressRange::new(start, end));
             if add {
-                ranges.push(start, end);
+                ranges.push(AddressRange::new(start, end));
             }
         }
-        let mut list = ranges.list[..ranges.len].to_vec();
+        let known = &ranges.list[..ranges.len];
+        let mut list = known.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>();
         list.sort_unstable();
         list
     }

@@ -13,7 +13,7 @@ use super::target_state::Target;
 use super::{mapped_usage, page_faults};
 use crate::descriptor_names::{self, FileKind, NAMES};
 use crate::plane::Call;
-use crate::read_extent;
+use crate::read_extent::{self, FileRange};
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
@@ -95,13 +95,13 @@ impl Target {
         let piece = self.read_piece(fd, offset, len);
         let most = len.min(DEMAND_BYTES);
         // Before joining nothing was hinted, and the log must not take memory.
-        let (start, wanted) = match session.is_joined() {
+        let wanted = match session.is_joined() {
             true => read_extent::around(session.shared(), NAMES.identity(fd), offset, most),
             false => read_extent::whole_chunks(offset, most),
         };
         let stall = Stall {
             wait_offset: offset,
-            ..self.stall_of_fd(fd, piece, HintKind::Data, start, wanted)
+            ..self.stall_of_fd(fd, piece, HintKind::Data, wanted.offset, wanted.length)
         };
         self.handle_stall(session, call, stall, len)
     }
@@ -233,7 +233,7 @@ impl Target {
                 return Outcome::InShadow;
             }
         }
-        self.record_data(session, fd, (offset, len), MAPPED);
+        self.record_data(session, fd, FileRange { offset, length: len }, MAPPED);
         self.count_chunks(session, call, fd, offset, len);
         let outcome = self.dontfork.map_native(call);
         let ret = match outcome {

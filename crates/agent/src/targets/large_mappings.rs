@@ -160,7 +160,7 @@ mod tests {
             "the rest may be sleep"
         );
         assert_eq!(least_wait(JOIN_FAULTS - 1, Micros(1 << 40)), Micros(0), "a few");
-        assert_eq!(least_wait(3_000, (SHORT_WAIT - Micros(1)) * 3_000), Micros(0), "a fast device");
+        assert_eq!(least_wait(3_000, Micros(SHORT_WAIT.0 - 1) * 3_000), Micros(0), "a fast device");
         assert_eq!(least_wait(0, Micros(1 << 40)), Micros(0));
     }
 

@@ -13,6 +13,7 @@
 //! what the process has waited, and never longer than [`LOOK_MAX`]. Joining, once, comes on top.
 //! All this happens only where accesses are recorded.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::agent_config::tell;
@@ -25,7 +26,7 @@ use super::page_residency::{PAGE, PageSource};
 use super::target_state::Target;
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
-use crate::plane::signal_block;
+use crate::plane::{AddressRange, signal_block};
 use crate::process_maps;
 use crate::session::Session;
 use crate::sys;
@@ -70,8 +71,8 @@ impl Target {
                         return Ok(());
                     }
                     let file = (Identity::ROOT.join(name), name);
-                    let range = (mapping.start, mapping.end, mapping.offset);
-                    record_used(session, &pages, file, range, until)
+                    let memory = AddressRange::new(mapping.start, mapping.end);
+                    record_used(session, &pages, file, (memory, mapping.offset), until)
                 });
             });
             pages.close();
@@ -91,9 +92,10 @@ impl Target {
             && let Some(pages) = large.pages()
         {
             let until = self.look_deadline(session);
-            let range = (at, at.saturating_add(len), large.offset);
+            let memory = AddressRange::new(at, at.saturating_add(len));
+            let mapping = (memory, large.offset);
             self.ring_lock
-                .try_with(|()| _ = record_used(session, &pages, large.file(), range, until));
+                .try_with(|()| _ = record_used(session, &pages, large.file(), mapping, until));
             pages.close();
         }
         signal_block::end(mask);
@@ -129,13 +131,13 @@ fn is_recorded(session: &Session) -> bool {
     !matches!(session.config.tell, tell::NOTHING | tell::SOME)
 }
 
-/// Records which parts of a mapping are present: of a file (identity and name), mapped at first
-/// address and end, from a file offset.
+/// Records which parts of a mapping are present: of a file (identity and name), mapped at some
+/// addresses from a file offset.
 fn record_used(
     session: &'static Session,
     pages: &PageSource,
     (object, path): (Identity, &[u8]),
-    (start, end, offset): (u64, u64, u64),
+    (memory, offset): (AddressRange, u64),
     until: Ticks,
 ) -> sys::Result<()> {
     let mut blocks = BlockRuns::default();
@@ -146,9 +148,9 @@ fn record_used(
         let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
         send_before(session, position, &hint, until)
     };
-    let (first, end) = (start / PAGE, end.div_ceil(PAGE));
+    let first = memory.start / PAGE;
     let told = pages
-        .each((first, end), until, |run| {
+        .each(first..memory.end.div_ceil(PAGE), until, |run| {
             let in_file = |page: u64| offset + (page - first) * PAGE;
             blocks.add(in_file(run.start), in_file(run.end), &mut tell)
         })
@@ -193,8 +195,8 @@ struct BlockRuns {
     /// Number of the current span, and the mask of its used blocks.
     span: u64,
     mask: u64,
-    /// Fully used spans before it: the first, and the one behind the last.
-    whole: (u64, u64),
+    /// Fully used spans before it.
+    whole: Range<u64>,
 }
 
 impl BlockRuns {
@@ -220,10 +222,10 @@ impl BlockRuns {
         &mut self,
         mut tell: impl FnMut(UsedPart) -> sys::Result<()>,
     ) -> sys::Result<()> {
-        let (first, end) = self.whole;
+        let Range { start: first, end } = self.whole;
         let (span, mask) = (self.span, core::mem::take(&mut self.mask));
         if mask == u64::MAX && span == end && (1..RANGE_SPANS_MAX).contains(&(end - first)) {
-            self.whole.1 += 1;
+            self.whole.end += 1;
             return Ok(());
         }
         if end > first {
@@ -233,10 +235,10 @@ impl BlockRuns {
                 mask: None,
             })?;
         }
-        self.whole = (0, 0);
+        self.whole = 0..0;
         match mask {
             0 => {}
-            u64::MAX => self.whole = (span, span + 1),
+            u64::MAX => self.whole = span..span + 1,
             _ => {
                 tell(UsedPart { offset: span * SPAN_BYTES, length: SPAN_BYTES, mask: Some(mask) })?
             }

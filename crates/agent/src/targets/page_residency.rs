@@ -9,6 +9,7 @@ use runahead_estimators::Ticks;
 
 use linux_raw_sys::general as k;
 
+use crate::plane::AddressRange;
 pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
 use crate::time_stamp::ticks;
@@ -33,22 +34,23 @@ impl PageSource {
         sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(PageSource::Own)
     }
 
-    /// Calls `each` with the runs of present pages from page `first` to `end`, ascending. Fails
-    /// with EAGAIN once the time-stamp `until` has passed.
+    /// Calls `each` with the runs of present pages among `pages`, which are page numbers,
+    /// ascending. Fails with EAGAIN once the time-stamp `until` has passed.
     pub(super) fn each(
         &self,
-        (first, end): (u64, u64),
+        pages: Range<u64>,
         until: Ticks,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
-        let PageSource::Own(map) = self else { return self.each_entry((first, end), until, each) };
+        let PageSource::Own(map) = self else { return self.each_entry(pages, until, each) };
         let mut runs = [sys::PageRegion::default(); RUNS_PER_SCAN];
-        let mut at = first;
+        let Range { start: mut at, end } = pages;
         while at < end {
             check_deadline(until)?;
-            let (got, up_to) = match sys::scan_pages(*map, (at * PAGE, end * PAGE), &mut runs) {
+            let left = AddressRange::new(at * PAGE, end * PAGE);
+            let (got, up_to) = match sys::scan_pages(*map, left, &mut runs) {
                 Ok(scanned) => scanned,
-                Err(_) => return self.each_entry((at, end), until, each),
+                Err(_) => return self.each_entry(at..end, until, each),
             };
             for run in &runs[..got] {
                 each(run.start / PAGE..run.end / PAGE)?;
@@ -63,12 +65,12 @@ impl PageSource {
 
     fn each_entry(
         &self,
-        (first, end): (u64, u64),
+        pages: Range<u64>,
         until: Ticks,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
         let mut buf = [0u8; 8 * ENTRIES_PER_READ];
-        let mut at = first;
+        let Range { start: mut at, end } = pages;
         while at < end {
             check_deadline(until)?;
             let most = (end - at).min(ENTRIES_PER_READ as u64) as usize;
@@ -127,11 +129,11 @@ mod tests {
         at / PAGE
     }
 
-    type Look = fn(&PageSource, (u64, u64), &mut dyn FnMut(Range<u64>)) -> sys::Result<()>;
+    type Look = fn(&PageSource, Range<u64>, &mut dyn FnMut(Range<u64>)) -> sys::Result<()>;
 
     fn found(pages: &PageSource, first: u64, look: Look) -> Vec<u64> {
         let mut found = Vec::new();
-        let range = (first, first + MAPPED);
+        let range = first..first + MAPPED;
         let looked = look(pages, range, &mut |run| found.extend(run.map(|page| page - first)));
         looked.expect("told in time");
         assert!(found.contains(&USED) && found.is_sorted(), "{found:?}");
@@ -172,7 +174,7 @@ mod tests {
         let first = mapping();
         let own = PageSource::of_this_process().expect("proc is mounted");
         for pages in [&own, &PageSource::Cached] {
-            let late = pages.each((first, first + MAPPED), Ticks(0), |_| panic!("too late"));
+            let late = pages.each(first..first + MAPPED, Ticks(0), |_| panic!("too late"));
             assert_eq!(late, Err(sys::Errno(sys::EAGAIN)));
         }
         own.close();

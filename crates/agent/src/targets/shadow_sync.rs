@@ -193,7 +193,7 @@ impl Target {
             syncs.has_shadow = true;
             syncs.has_rerun = false;
             syncs.last_end = ticks();
-            syncs.last_cost = syncs.last_end - start;
+            syncs.last_cost = syncs.last_end.wrapping_sub(start);
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost.0, Relaxed);
             let seen = syncs.observe(session);

@@ -24,6 +24,7 @@ use crate::hint_sender::{self, Hint};
 use crate::path_text;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, sample_counter, signal_block};
+use crate::read_extent::FileRange;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 use crate::time_stamp::ticks;
@@ -107,7 +108,7 @@ impl Target {
         offset: u64,
         len: u64,
     ) {
-        self.record_data(session, source, (offset, len), 0);
+        self.record_data(session, source, FileRange { offset, length: len }, 0);
         self.count_chunks(session, call, source, offset, len);
     }
 
@@ -199,7 +200,7 @@ impl Target {
         }
         let start = ticks();
         let ret = call.perform();
-        let took = ticks() - start;
+        let took = ticks().wrapping_sub(start);
         let slept = || {
             let now = sys::switches();
             let Some(before) = switches.replace(Some(now)) else { return SleepEvidence::Never };
@@ -329,8 +330,9 @@ impl Target {
         let started = if foreseen { None } else { self.start_demand_read(session, &stall) };
         if !foreseen {
             let run = shared.control.run_request.load(Relaxed);
-            let (offset, length) = started.unwrap_or((stall.hint.offset, stall.hint.length));
-            shared.log.demand(stall.demanded_piece(offset, length), run);
+            let Hint { offset, length, .. } = stall.hint;
+            let range = started.unwrap_or(FileRange { offset, length });
+            shared.log.demand(stall.demanded_piece(range), run);
             if started.is_none() {
                 self.send_demand(session, &stall);
             }

@@ -38,7 +38,8 @@ pub(crate) struct SyncHistory {
     /// True once a sync was considered because of page faults.
     pub(super) has_synced_for_faults: bool,
     /// Hints issued and used at the last check of faults.
-    pub(super) hint_counts: (u64, u64),
+    hints_issued: u64,
+    hints_used: u64,
     pub(super) concurrency: ConcurrencyMeter,
 }
 
@@ -53,7 +54,8 @@ impl SyncHistory {
             has_rerun: false,
             fault_wait: Ticks(0),
             has_synced_for_faults: false,
-            hint_counts: (0, 0),
+            hints_issued: 0,
+            hints_used: 0,
             concurrency: ConcurrencyMeter::new(),
         }
     }
@@ -62,15 +64,17 @@ impl SyncHistory {
     /// shadow that is at work with results gets `turn` to get ahead.
     pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: Ticks) -> bool {
         let control = &session.shared().control;
-        let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
-        let before = core::mem::replace(&mut self.hint_counts, hints);
-        if hints.1.saturating_sub(before.1) > HINTS_PER_FAULT * faults {
+        let replace = core::mem::replace::<u64>;
+        let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
+        let issued_before = replace(&mut self.hints_issued, issued);
+        let used_before = replace(&mut self.hints_used, used);
+        if used.saturating_sub(used_before) > HINTS_PER_FAULT * faults {
             return true;
         }
         let run = session.shared().run(control.run_request.load(Relaxed));
         let end = RunEnd::from_raw(run.end.load(Relaxed));
         let is_at_work = matches!(end, RunEnd::Running | RunEnd::Paused);
-        is_at_work && hints.0 > before.0 && ticks().wrapping_sub(self.last_end) < turn
+        is_at_work && issued > issued_before && ticks().wrapping_sub(self.last_end) < turn
     }
 
     /// True if a sync is worth while now.

@@ -21,17 +21,33 @@ pub unsafe fn remember_process(at: u64) {
     PROCESS_AT.store(at as *mut AtomicU32, Relaxed);
 }
 
+/// A buffer: `struct iovec` (readv(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct IoVec {
+    /// Address.
+    pub base: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl IoVec {
+    fn of_mut(bytes: &mut [u8]) -> Self {
+        IoVec { base: bytes.as_mut_ptr() as u64, len: bytes.len() as u64 }
+    }
+}
+
 /// process_vm_readv(2) of this process: into one place, from `count`.
-fn read_program(local: &[u64; 2], remote: &[[u64; 2]]) -> Result<u64> {
+fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
     if IS_REFUSED.load(Relaxed) {
-        return read_what_is_there(local[0], remote);
+        return read_what_is_there(local.base, remote);
     }
     // SAFETY: null, or an atomic that stays.
     let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
     let (to, from, count) = (core::ptr::from_ref(local), remote.as_ptr(), remote.len());
     let read = |process: u32| call!(nr::PROCESS_VM_READV, process, to, 1, from, count, 0);
     let of_this_process = || match read(sys::getpid()) {
-        Err(error) if is_refusal(error) => read_what_is_there(local[0], remote),
+        Err(error) if is_refusal(error) => read_what_is_there(local.base, remote),
         read => read,
     };
     let Some(known) = known else { return of_this_process() };
@@ -83,9 +99,9 @@ fn is_there(at: u64, len: u64, advice: u32) -> bool {
 
 /// Copies as the kernel would, where a filter refuses the call. A program that unmaps memory while
 /// a call has it for an argument ends by a fault here, where the kernel might answer EFAULT.
-fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
+fn read_what_is_there(mut to: u64, remote: &[IoVec]) -> Result<u64> {
     let mut copied = 0;
-    for &[from, len] in remote {
+    for &IoVec { base: from, len } in remote {
         if !is_there(from, len, k::MADV_POPULATE_READ) {
             break;
         }
@@ -111,7 +127,7 @@ macro_rules! plain_data {
     )* };
 }
 
-plain_data!(u8, u16, u32, u64, i32, i64, k::open_how, k::stat, k::statx);
+plain_data!(u8, u16, u32, u64, i32, i64, IoVec, k::open_how, k::stat, k::statx);
 
 // SAFETY: an array's bytes are those of its elements, without padding between them.
 unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
@@ -121,7 +137,8 @@ unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
 pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let len = size_of::<T>() as u64;
-    let (local, remote) = ([value.as_mut_ptr() as u64, len], [[from, len]]);
+    let local = IoVec { base: value.as_mut_ptr() as u64, len };
+    let remote = [IoVec { base: from, len }];
     match read_program(&local, &remote)? {
         // SAFETY: the kernel has copied all of it, and every pattern of bits is a value of T.
         copied if copied == len => Ok(unsafe { value.assume_init() }),
@@ -129,13 +146,22 @@ pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     }
 }
 
-/// Copies pieces of our memory, each an address and a length in bytes, to addresses of the program
-/// that may be unmapped: the kernel does it.
+/// Copies our bytes to an address of the program that may be unmapped: the kernel does it.
+///
+/// # Safety
+/// No code depends on what is replaced.
+pub unsafe fn copy_out(from: &[u8], to: u64) -> Result<()> {
+    let (base, len) = (from.as_ptr() as u64, from.len() as u64);
+    // SAFETY: bytes that are there; passed on to the caller.
+    unsafe { scatter(&[IoVec { base, len }], &[IoVec { base: to, len }]) }
+}
+
+/// Copies pieces of our memory to addresses of the program that may be unmapped, like [`copy_out`].
 ///
 /// # Safety
 /// The source is mapped, and no code depends on what is replaced.
-pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N]) -> Result<()> {
-    let all: u64 = from.iter().map(|[_, bytes]| bytes).sum();
+pub unsafe fn scatter<const N: usize>(from: &[IoVec; N], to: &[IoVec; N]) -> Result<()> {
+    let all: u64 = from.iter().map(|piece| piece.len).sum();
     let refused = IS_REFUSED.load(Relaxed);
     let written = if refused {
         Err(Errno(EPERM))
@@ -145,13 +171,14 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
     match written {
         Ok(copied) if copied == all => Ok(()),
         Err(error) if refused || is_refusal(error) => {
-            from.iter().zip(to).try_for_each(|(&[from, len], &[to, room])| {
-                if len != room || !is_there(to, len, k::MADV_POPULATE_WRITE) {
+            from.iter().zip(to).try_for_each(|(from, to)| {
+                if from.len != to.len || !is_there(to.base, to.len, k::MADV_POPULATE_WRITE) {
                     return Err(Errno(EFAULT));
                 }
                 // SAFETY: it was mapped just now; no code depends on it, as promised.
                 unsafe {
-                    core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize)
+                    let (source, place) = (from.base as *const u8, to.base as *mut u8);
+                    core::ptr::copy_nonoverlapping(source, place, from.len as usize)
                 };
                 Ok(())
             })
@@ -162,8 +189,8 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
 
 /// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
 pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
-    let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [[from, to.len() as u64]]);
-    match read_program(&local, &remote)? {
+    let remote = [IoVec { base: from, len: to.len() as u64 }];
+    match read_program(&IoVec::of_mut(to), &remote)? {
         copied if copied == to.len() as u64 => Ok(()),
         _ => Err(Errno(EFAULT)),
     }
@@ -178,8 +205,8 @@ pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
     while len < to.len() {
         let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
         let part = (PART - at % PART).min((to.len() - len) as u64);
-        let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [[at, part]]);
-        let copied = read_program(&local, &remote)?;
+        let local = IoVec::of_mut(&mut to[len..][..part as usize]);
+        let copied = read_program(&local, &[IoVec { base: at, len: part }])?;
         if copied != part {
             return Err(Errno(EFAULT));
         }
@@ -199,11 +226,11 @@ pub const GATHER_MAX: usize = 32;
 /// before one could not.
 pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
     let count = from.len().min(to.len()).min(GATHER_MAX);
-    let mut remote = [[0u64; 2]; GATHER_MAX];
+    let mut remote = [IoVec { base: 0, len: N as u64 }; GATHER_MAX];
     for (part, at) in remote.iter_mut().zip(from) {
-        *part = [*at, N as u64];
+        part.base = *at;
     }
-    let local = [to.as_mut_ptr() as u64, (count * N) as u64];
+    let local = IoVec::of_mut(to[..count].as_flattened_mut());
     let copied = read_program(&local, &remote[..count]);
     copied.map_or(0, |bytes| bytes as usize / N)
 }

@@ -35,14 +35,14 @@ fn region(pages: u64) -> Region {
 fn is_writable(at: u64) -> bool {
     let byte = sys::copy_in::<u8>(at).unwrap();
     // SAFETY: memory of this test's own, whose contents stay the same.
-    unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[at, 1]]) }.is_ok()
+    unsafe { sys::copy_out(&[byte], at) }.is_ok()
 }
 
 /// Asserts that exactly the open groups are writable.
 fn check(state: &State) {
     for region in state.regions() {
         for page in (region.start..region.end).step_by(PAGE as usize) {
-            let is_open = state.opened.has(group(region, page).0);
+            let is_open = state.opened.has(group(region, page).start);
             assert_eq!(is_writable(page), is_open, "{page:x} of {:x}", region.start);
         }
     }

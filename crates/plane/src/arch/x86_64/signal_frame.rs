@@ -5,7 +5,7 @@
 use core::mem::{offset_of, size_of};
 
 use super::Context;
-use crate::sys;
+use crate::sys::{self, IoVec};
 
 /// Bytes below its stack pointer that a program uses (the ABI's red zone).
 pub const RED_ZONE: u64 = 128;
@@ -173,15 +173,17 @@ impl MovedFrame {
         above: Option<&[u64; N]>,
     ) -> sys::Result<()> {
         let at = (self.place.end - size_of::<[u64; N]>() as u64) & !7;
-        let (from, bytes) = match above {
+        let (above, bytes) = match above {
             Some(above) => (above.as_ptr() as u64, size_of::<[u64; N]>() as u64),
             None => (0, 0),
         };
         let own = core::ptr::from_ref(&self.frame) as u64;
-        let from = [[own, FRAME_BYTES], [self.state, state_bytes], [from, bytes]];
-        let to = [[self.place.frame, FRAME_BYTES], [self.place.state, state_bytes], [at, bytes]];
+        let piece = |base, len| IoVec { base, len };
+        let from = [piece(own, FRAME_BYTES), piece(self.state, state_bytes), piece(above, bytes)];
+        let FramePlace { frame, state, .. } = self.place;
+        let to = [piece(frame, FRAME_BYTES), piece(state, state_bytes), piece(at, bytes)];
         // SAFETY: the kernel reads what is ours, and writes where it would have put the frame.
-        unsafe { sys::copy_out(&from, &to) }
+        unsafe { sys::scatter(&from, &to) }
     }
 }
 
