@@ -8,8 +8,8 @@
 //!
 //! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and
 //! seccomp does not see the flags of openat2(2), which lie in memory. There the filter allows
-//! openat2 only with an `open_how` from the agent's read-only page ([`OPENINGS_START`]), and no call that
-//! would change that page.
+//! openat2 only with an `open_how` from the agent's read-only page ([`OPENINGS_START`]), and no
+//! call that would change that page.
 //!
 //! Invariant: no call below can change anything outside the process, whatever its arguments.
 
@@ -168,8 +168,8 @@ fn combined_rules() -> Vec<(libc::c_long, Vec<Condition>)> {
 const DENIES_TRUNCATION: i32 = 3;
 
 /// Rules by which a shadow opens files and keeps its memory: (call, conditions). With `openings`,
-/// open_how structures lie from [`OPENINGS_START`] on only, and no mapping that begins below its end is made,
-/// unmapped, protected or moved.
+/// open_how structures lie from [`OPENINGS_START`] to [`OPENINGS_END`] only, and no mapping that
+/// begins below that end is made, unmapped, protected or moved.
 fn open_and_map_rules(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
     const FIXED: u64 = libc::MAP_FIXED as u64;
     let private = |mask| (3, Op::MaskedEq(mask), libc::MAP_PRIVATE as u64);

@@ -150,8 +150,8 @@ impl LazyRegions {
         }
     }
 
-    /// Addresses of the regions that may be dropped and brought again: those of files, and of a target
-    /// with swapped memory.
+    /// Addresses of the regions that may be dropped and brought again: those of files, and of a
+    /// target with swapped memory.
     pub(super) fn droppable(&self) -> impl Iterator<Item = AddressRange> {
         let list = self.list[..self.count].iter();
         let is_droppable = |region: &&LazyRegion| match region.source {

@@ -2,8 +2,8 @@
 //!
 //! Before Linux 6.2 Landlock cannot refuse an open that truncates, and seccomp sees the arguments
 //! of openat2(2) but not the structure that the third points to. There the filter allows only
-//! structures in an agent's page at [`OPENINGS_START`], and no call that would write, replace, move or
-//! unmap that page (`shadow_sandbox` in crate `supervisor`).
+//! structures in an agent's page at [`OPENINGS_START`], and no call that would write, replace, move
+//! or unmap that page (`shadow_sandbox` in crate `supervisor`).
 //!
 //! Invariant: in a sandboxed process the page holds the [`ALLOWED_OPENS`] or zeroes (madvise(2) may
 //! drop it). Each of these only reads.

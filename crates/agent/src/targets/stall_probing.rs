@@ -219,6 +219,8 @@ impl StallProbing {
     /// `slept` is called only if it took long. It tells how often the thread has certainly given up
     /// its processor: a thread that was merely preempted has not stalled. `runnable` is its recent
     /// wait for a processor.
+    // The image would have a copy of it for each kind of call.
+    #[inline(never)]
     pub fn note_duration(
         &self,
         time: Ticks,
