@@ -11,7 +11,7 @@ use crate::arch::Context;
 use crate::plane::policy::ReportingVerdict;
 use crate::plane::{Call, Verdict, sent_signals};
 use crate::session::Session;
-use crate::sys::{self, Errno, nr};
+use crate::sys::{self, Errno, IoVec, nr};
 
 /// Requests a poke when one of the open speculations is settled.
 pub fn request_pokes() {
@@ -67,7 +67,7 @@ fn perform_request(table: &Table, call: &Call) -> sys::Result<u64> {
     let [_, what, a, b, c, _] = call.args;
     match what {
         p::COMMIT => settle(table, Id(a), None),
-        p::FAIL => settle(table, Id(a), Some((b, c))),
+        p::FAIL => settle(table, Id(a), Some(IoVec { base: b, len: c })),
         p::ANSWER => answer(a, b, c),
         p::SET_POLICY => set_policy(a, b),
         p::OPEN => list_open(a, b),
@@ -156,13 +156,13 @@ pub fn has_settled() -> bool {
     HAS_SETTLED.load(Relaxed)
 }
 
-/// Settles `id`. `right` is the correct answer (address, bytes) if the prediction was wrong.
-fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
+/// Settles `id`. `right` is the correct answer if the prediction was wrong.
+fn settle(table: &Table, id: Id, right: Option<IoVec>) -> sys::Result<u64> {
     HAS_SETTLED.store(true, Relaxed);
     let gone = |NotOpen| Errno(sys::ESRCH);
     let tell = match right {
         None => table.commit(id).inspect(|_| record_event(id, Event::Committed)).map_err(gone)?,
-        Some((at, len)) => {
+        Some(IoVec { base: at, len }) => {
             let mut bytes = [0; ANSWER_MAX];
             let bytes = &mut bytes[..(len as usize).min(ANSWER_MAX)];
             if table.status(id) != Status::Open {
