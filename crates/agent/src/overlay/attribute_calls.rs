@@ -54,12 +54,8 @@ pub(super) fn change(layer: Layer, call: &Call) -> CallResult {
             if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
                 return answer_call(call, change_descriptor(layer, call, dir));
             }
-            let found = path_walk::resolve(
-                layer,
-                dir,
-                text,
-                WalkOptions { follow, ..path_walk::NO_FOLLOW },
-            )?;
+            let look = WalkOptions { follow, ..path_walk::NO_FOLLOW };
+            let found = path_walk::resolve(layer, dir, text, look)?;
             answer_call(call, change_resolved(layer, call, argument, found))
         }
     }

@@ -103,48 +103,28 @@ fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     }
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(how.at, &mut room)?;
-    let found = path_walk::resolve(
-        layer,
-        how.dir,
-        text,
-        WalkOptions {
-            follow: how.follows(),
-            check: false,
-            no_symlinks: how.no_links(),
-            ..path_walk::NO_FOLLOW
-        },
-    )?;
-    if let ViewEntry::Unchecked = found.entry {
-        if !found.kernel_agrees || !how.follows() || how.resolve != 0 {
-            if how.follows() {
-                let found = path_walk::resolve(
-                    layer,
-                    how.dir,
-                    text,
-                    WalkOptions { no_symlinks: how.no_links(), ..FOLLOW },
-                )?;
-                return open_resolved(layer, call, how, &found);
+    let (follow, no_symlinks) = (how.follows(), how.no_links());
+    let look = WalkOptions { follow, check: false, no_symlinks, ..path_walk::NO_FOLLOW };
+    let found = path_walk::resolve(layer, how.dir, text, look)?;
+    if let ViewEntry::Unchecked = found.entry
+        && follow
+    {
+        if found.kernel_agrees && how.resolve == 0 {
+            // The kernel finds the same entry if it meets no symbolic link.
+            let flags = how.flags & KNOWN_FLAGS & !(k::O_CREAT | k::O_EXCL);
+            let resolve = k::RESOLVE_NO_SYMLINKS.into();
+            let open = k::open_how { flags: flags.into(), mode: 0, resolve };
+            let open = (&raw const open as u64, size_of::<k::open_how>() as u64);
+            let args = [how.dir as u64, how.at, open.0, open.1, 0, 0];
+            // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as
+            // the call.
+            let ret = unsafe { lower_layer::attempt_lower(layer, call, nr::OPENAT2, &args) };
+            if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
+                return Ok(answer_attempt(call, ret));
             }
-            return open_resolved(layer, call, how, &found);
         }
-        // The kernel finds the same entry if it meets no symbolic link.
-        let flags = how.flags & KNOWN_FLAGS & !(k::O_CREAT | k::O_EXCL);
-        let open =
-            k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_NO_SYMLINKS.into() };
-        let open = (&raw const open as u64, size_of::<k::open_how>() as u64);
-        let args = [how.dir as u64, how.at, open.0, open.1, 0, 0];
-        // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as the
-        // call.
-        let ret = unsafe { lower_layer::attempt_lower(layer, call, nr::OPENAT2, &args) };
-        if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
-            return Ok(answer_attempt(call, ret));
-        }
-        let found = path_walk::resolve(
-            layer,
-            how.dir,
-            text,
-            WalkOptions { no_symlinks: how.no_links(), ..FOLLOW },
-        )?;
+        let look = WalkOptions { no_symlinks, ..FOLLOW };
+        let found = path_walk::resolve(layer, how.dir, text, look)?;
         return open_resolved(layer, call, how, &found);
     }
     open_resolved(layer, call, how, &found)
@@ -190,12 +170,8 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     };
     let look = WalkOptions { no_symlinks: how.no_links(), ..look };
     let is_there = how.resolve == 0 && creates && !how.is_temporary() && !text.ends_with(b"/");
-    let mut found = path_walk::resolve(
-        layer,
-        how.dir,
-        text,
-        WalkOptions { unchecked_in_upper: is_there, ..look },
-    )?;
+    let first = WalkOptions { unchecked_in_upper: is_there, ..look };
+    let mut found = path_walk::resolve(layer, how.dir, text, first)?;
     if let ViewEntry::UncheckedUpper = found.entry {
         // The kernel creates the file, or opens what exists, unless that is a symbolic link.
         let alike = OpenRequest { flags: how.flags | k::O_NOFOLLOW, ..*how };

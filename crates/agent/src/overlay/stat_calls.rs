@@ -29,12 +29,9 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallRes
     }
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(call.args[name.argument], &mut room)?;
-    let found = path_walk::resolve(
-        layer,
-        name.dir,
-        text,
-        WalkOptions { follow: name.follow, check: name.follow, ..path_walk::NO_FOLLOW },
-    )?;
+    let PathArgument { dir, follow, .. } = name;
+    let look = WalkOptions { follow, check: follow, ..path_walk::NO_FOLLOW };
+    let found = path_walk::resolve(layer, dir, text, look)?;
     redirect_resolved(layer, call, name.argument, &found)
 }
 
@@ -80,12 +77,8 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: PathArgument) -> CallRe
     if text.is_empty() && call.nr == nr::READLINKAT {
         return Ok(Verdict::NATIVE);
     }
-    let found = path_walk::resolve(
-        layer,
-        name.dir,
-        text,
-        WalkOptions { check: false, ..path_walk::NO_FOLLOW },
-    )?;
+    let look = WalkOptions { check: false, ..path_walk::NO_FOLLOW };
+    let found = path_walk::resolve(layer, name.dir, text, look)?;
     if !matches!(found.entry, ViewEntry::Outside) {
         return redirect_resolved(layer, call, name.argument, &found);
     }
@@ -133,12 +126,8 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(a[argument], &mut room)?;
-    let mut found = path_walk::resolve(
-        layer,
-        dir,
-        text,
-        WalkOptions { follow, check: false, ..path_walk::NO_FOLLOW },
-    )?;
+    let look = WalkOptions { follow, check: false, ..path_walk::NO_FOLLOW };
+    let mut found = path_walk::resolve(layer, dir, text, look)?;
     if let ViewEntry::Unchecked = found.entry {
         if !follow {
             return redirect_resolved(layer, call, argument, &found);
