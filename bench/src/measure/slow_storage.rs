@@ -287,7 +287,10 @@ fn fill(root: &Path, place: &Place, filling: StorageContent<'_>) -> Result<TreeC
     if place.name == "apps" {
         let clock = progress::clock("installing programs on the share");
         for row in filling.rows {
-            if let Content::App(app) = row.content {
+            // Rows without a mechanism have the program of the row that they are made from.
+            if let Content::App(app) = row.content
+                && !root.join(app.dir).exists()
+            {
                 app.install(root)?;
             }
         }
