@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use runahead_estimators::access_identity::{BLOCK_BYTES, Identity};
 
-/// Bytes of a page.
+/// Bytes of a page of the processors that the agent is written for, and of the kernel's counts.
 pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the log for each byte of memory.
 pub const SCALE: u64 = BLOCK_BYTES / PAGE_BYTES;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::process::proc_files::{number, stat};
 use runahead_abi::Control;
 use runahead_abi::shared_memory::MIRRORED_PAGES;
+use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Part of memory, one in so many, that may hold what was prefetched and not used yet.
@@ -116,9 +117,6 @@ pub fn workers(most: usize) -> usize {
 /// Bytes that a shadow takes that fetches its memory as it touches it, where memory is scarce.
 const MIRROR: u64 = 3 << 20;
 
-/// Unit of the kernel's counts, in bytes.
-const PAGE: u64 = 4096;
-
 /// Returns the pages of its own that a process with `pages` may have for a template and a runner of
 /// it to fit into the memory of its control group. They are fewer than it has if the two do not
 /// fit. `None`: there is no limit, or the process has ended.
@@ -127,7 +125,7 @@ pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let room = room_for_copies(&groups)?;
     // Mapped files belong to no process alone, and a fork does not copy them.
     let shared = status_kib(process, "RssShmem:")? << 10;
-    Some(most(pages, room, pages * PAGE + shared))
+    Some(most(pages, room, pages * PAGE_BYTES + shared))
 }
 
 /// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there
@@ -151,7 +149,7 @@ fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
 fn most(pages: u64, room: u64, own: u64) -> u64 {
     match room.checked_sub(2 * own + SLACK) {
         // Each page more takes the room of one, and two copies of it need as much again.
-        Some(spare) => pages + spare / (3 * PAGE),
+        Some(spare) => pages + spare / (3 * PAGE_BYTES),
         None => pages.saturating_sub(1),
     }
 }

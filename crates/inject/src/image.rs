@@ -1,9 +1,7 @@
 //! The agent's image, as a file that programs map.
 
 use runahead_abi::AgentConfig;
-
-/// Bytes in a page of the processors that the agent is written for.
-pub const PAGE: u64 = 4096;
+use runahead_abi::swapped_memory::PAGE_BYTES;
 
 /// Contents of the image's file, in whole pages; the rest, up to `LEN`, is zero.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.image"));
@@ -38,7 +36,7 @@ impl AgentFile {
     /// Builds the file with `config`, to which this adds the layout.
     pub fn new(mut config: AgentConfig) -> Self {
         let relocations_at = size_of::<AgentConfig>();
-        let image_at = (relocations_at + RELOCATIONS.len()).next_multiple_of(PAGE as usize);
+        let image_at = (relocations_at + RELOCATIONS.len()).next_multiple_of(PAGE_BYTES as usize);
         let total_len = image_at as u64 + LEN;
         config.relocations_at = relocations_at as u32;
         config.relocations = (RELOCATIONS.len() / 8) as u32;
@@ -74,12 +72,12 @@ mod tests {
         let config: AgentConfig = unsafe { std::mem::zeroed() };
         let AgentFile { layout, front, image } = AgentFile::new(config);
         let file = [&front, image].concat();
-        assert_eq!((file.len() as u64, layout.file_len % PAGE), (layout.file_len, 0));
+        assert_eq!((file.len() as u64, layout.file_len % PAGE_BYTES), (layout.file_len, 0));
         assert!(layout.file_len <= layout.total_len && layout.entry < layout.file_len);
         let text_at = read_u32(&file, std::mem::offset_of!(AgentConfig, text_at)).into();
         let text_len: u64 = read_u32(&file, std::mem::offset_of!(AgentConfig, text_len)).into();
         assert!((text_at..text_at + text_len).contains(&layout.entry));
-        assert_eq!(text_at % PAGE, 0);
+        assert_eq!(text_at % PAGE_BYTES, 0);
         let at = read_u32(&file, std::mem::offset_of!(AgentConfig, relocations_at)) as usize;
         let count = read_u32(&file, std::mem::offset_of!(AgentConfig, relocations)) as usize;
         let image_at = read_u32(&file, std::mem::offset_of!(AgentConfig, image_at)) as usize;

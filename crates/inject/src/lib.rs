@@ -18,7 +18,7 @@ pub mod status;
 pub mod tracee;
 
 pub use follow_exec::{Followed, Follower};
-pub use image::{AgentFile, Layout, PAGE};
+pub use image::{AgentFile, Layout};
 pub use launch_command::{
     Command, Confine, LaunchError, Launched, StartOptions, exec_instead, find_in_path, launch,
 };

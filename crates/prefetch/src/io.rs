@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
+use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_estimators::access_identity::CHUNK_BYTES;
 use runahead_predict::{Batch, Name, StepFailure, Used};
 use rustix::buffer::spare_capacity;
@@ -60,9 +61,6 @@ const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
 /// Bytes of a worker's scratch memory for entries of directories: what C libraries ask for at a
 /// time.
 const LISTING_BYTES: usize = 32 << 10;
-
-/// The least bytes that any page has.
-const PAGE_BYTES: u64 = 4096;
 
 /// Times what may block; the limit is derived from it.
 pub(crate) struct Clock {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use nix::libc;
 use runahead_abi::hint_record::Header;
+use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_abi::{HintKind, Record};
 use runahead_estimators::{ChunkIndex, Identity};
 use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
@@ -44,7 +45,7 @@ fn is_mostly_absent(file: &File) -> bool {
     // SAFETY: reads two words and writes five, all of this function.
     let asked =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0) };
-    asked == 0 && seen[0] * RESIDENT_SHARE < size.div_ceil(4096)
+    asked == 0 && seen[0] * RESIDENT_SHARE < size.div_ceil(PAGE_BYTES)
 }
 
 /// Prefetches the programs of a session.

@@ -6,9 +6,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use runahead_abi::swapped_memory::PAGE_BYTES;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
-
-const PAGE: u64 = 4096;
 
 /// A part of a file that a process has mapped, to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,20 +123,21 @@ impl Present {
         let mut entries = vec![0; 64 << 10];
         let mut start = at.start;
         while start < at.end {
-            let most = ((at.end - start) / PAGE) as usize * ENTRY;
+            let most = ((at.end - start) / PAGE_BYTES) as usize * ENTRY;
             let most = most.min(entries.len());
             let got =
-                self.pagemap.read_at(&mut entries[..most], start / PAGE * ENTRY as u64)? / ENTRY;
+                self.pagemap.read_at(&mut entries[..most], start / PAGE_BYTES * ENTRY as u64)?
+                    / ENTRY;
             if got == 0 {
                 return Ok(());
             }
             for (entry, n) in entries.chunks_exact(ENTRY).take(got).zip(0..) {
                 // The last bit: the page is there.
                 if entry[ENTRY - 1] & 0x80 != 0 {
-                    each(start + n * PAGE..start + (n + 1) * PAGE);
+                    each(start + n * PAGE_BYTES..start + (n + 1) * PAGE_BYTES);
                 }
             }
-            start += got as u64 * PAGE;
+            start += got as u64 * PAGE_BYTES;
         }
         Ok(())
     }

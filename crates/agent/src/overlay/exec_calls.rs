@@ -216,7 +216,7 @@ const TEXT_BYTES: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
 
 impl ArgumentList {
     fn new(capacity: usize) -> Result<Self> {
-        let bytes = (8 * capacity + TEXT_BYTES).next_multiple_of(4096) as u64;
+        let bytes = (8 * capacity + TEXT_BYTES).next_multiple_of(sys::PAGE as usize) as u64;
         let pointers = address_space::map_private(bytes)?;
         let texts = pointers + 8 * capacity as u64;
         Ok(ArgumentList {

@@ -31,7 +31,7 @@ fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
         nr::SCHED_GETAFFINITY => will_write(args[2], args[1] as u32 as u64),
         nr::GETCPU => fixed(0, 4) && fixed(1, 4),
         nr::GETRANDOM | nr::GETCWD => buffer(0),
-        nr::MINCORE => will_write(args[2], args[1].div_ceil(4096)),
+        nr::MINCORE => will_write(args[2], args[1].div_ceil(sys::PAGE)),
 
         nr::STAT | nr::LSTAT | nr::FSTAT => fixed(1, 144),
         nr::NEWFSTATAT => fixed(2, 144),

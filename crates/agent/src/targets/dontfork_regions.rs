@@ -164,7 +164,7 @@ impl DontforkRegions {
 
 /// Whole pages of a range, as the kernel rounds it.
 fn whole_pages(at: u64, len: u64) -> AddressRange {
-    AddressRange::new(at & !4095, at.saturating_add(len).next_multiple_of(4096))
+    AddressRange::new(at - at % sys::PAGE, at.saturating_add(len).next_multiple_of(sys::PAGE))
 }
 
 /// Runs `work` with signals blocked: a handler that jumps away must not leave the lock held.
