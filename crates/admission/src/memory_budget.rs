@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::process::proc_files::{number, stat};
+use crate::process::proc_files::{number, quantity, stat, status};
 use runahead_abi::Control;
 use runahead_abi::shared_memory::MIRRORED_PAGES;
 use runahead_abi::swapped_memory::PAGE_BYTES;
@@ -124,7 +124,7 @@ pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let groups = groups_of(&process.to_string(), "memory");
     let room = room_for_copies(&groups)?;
     // Mapped files belong to no process alone, and a fork does not copy them.
-    let shared = status_kib(process, "RssShmem:")? << 10;
+    let shared = quantity(&status(process)?, "RssShmem:")? << 10;
     Some(most(pages, room, pages * PAGE_BYTES + shared))
 }
 
@@ -173,8 +173,8 @@ impl ProcessMemory {
         /// Index among the fields behind the name; the first of these is the third field.
         const MINFLT: usize = 10 - 3;
         let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
-        let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        let line = |name| number_of(&text, name).unwrap_or(0);
+        let text = status(process).unwrap_or_default();
+        let line = |name| quantity(&text, name).unwrap_or(0);
         ProcessMemory {
             pages: line("RssAnon:") / 4,
             faults: faults.unwrap_or(0),
@@ -201,17 +201,6 @@ impl ProcessMemory {
     }
 }
 
-/// A line of proc_pid_status(5) that is in kilobytes.
-fn status_kib(process: u32, name: &str) -> Option<u64> {
-    number_of(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
-}
-
-/// Returns the number in the line of `name`.
-fn number_of(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
-}
-
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
 fn room_of(process: &str) -> Option<u64> {
     groups_of(process, "memory").iter().filter_map(|dir| Some(group_memory(dir)?.bytes)).min()
@@ -232,9 +221,7 @@ pub fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
 /// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse().ok());
-    kib.map_or(1 << 30, |k: u64| k << 10)
+    quantity(&text, "MemAvailable:").map_or(1 << 30, |kib| kib << 10)
 }
 
 /// The group of a line of /proc/self/cgroup (cgroups(7)), and those around it.

@@ -84,10 +84,7 @@ fn close_range(first: libc::c_int, last: libc::c_int) {
         return;
     }
     // The kernel is older than 5.9, or a seccomp filter refuses the call.
-    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
-    let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let open: Vec<libc::c_int> = names.collect();
-    for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
+    for fd in open_descriptors().into_iter().filter(|fd| (first..=last).contains(fd)) {
         // SAFETY: as above; the directory's own descriptor is closed already.
         unsafe { libc::close(fd) };
     }

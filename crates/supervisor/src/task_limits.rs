@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_admission::memory_budget;
+use runahead_admission::process::proc_files::{quantity, status};
 use runahead_admission::session_admission::TaskRoom;
 use runahead_prefetch::Prefetcher;
 
@@ -142,9 +143,7 @@ fn threads() -> u64 {
 }
 
 fn threads_of(process: &str) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Threads:"));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or(1)
+    status(process).and_then(|text| quantity(&text, "Threads:")).unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Parsers of the kernel's text files.
 
+use std::fmt::Display;
 use std::fs;
 
 /// The fields of proc_pid_stat(5) behind the name, which may itself hold spaces and parentheses.
@@ -14,6 +15,18 @@ pub fn stat(process: i32) -> Option<Vec<String>> {
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()
+}
+
+/// Text of proc_pid_status(5).
+pub fn status(process: impl Display) -> Option<String> {
+    fs::read_to_string(format!("/proc/{process}/status")).ok()
+}
+
+/// Returns the number behind `name`, which ends in a colon, in proc_pid_status(5) or
+/// proc_meminfo(5); the unit of memory there is the kibibyte.
+pub fn quantity(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
