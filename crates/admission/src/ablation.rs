@@ -2,116 +2,77 @@
 
 use runahead_abi::agent_config::without;
 
-/// Mechanisms that are switched off; none by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Without {
-    /// No value stands in for missing data: a shadow finds its buffers as they were.
-    pub stale: bool,
-    /// No shadow runs a second time from the same point.
-    pub again: bool,
-    /// Shadows that are not worth what they cost are not stopped.
-    pub memory: bool,
-    /// Shadows may be ahead by any number of accesses.
-    pub horizon: bool,
-    /// Every program is followed.
-    pub unwatched: bool,
-    /// There are no shadows.
-    pub shadows: bool,
-    /// The prefetcher does not guess from demands of the target.
-    pub guesses: bool,
-    /// Directories are not expanded.
-    pub expansion: bool,
-    /// Storage that serves one request at a time is read ahead like any other.
-    pub sole: bool,
-    /// A fork copies all of a target's memory at each sync.
-    pub mirrors: bool,
-    /// A target's large memory is kept out of the fork at each sync, however little it is.
-    pub copies: bool,
-    /// Programs that are executed are not loaded ahead.
-    pub programs: bool,
-    /// No guesses are made in sibling directories.
-    pub siblings: bool,
-    /// Names that programs look for in one directory after another are not guessed.
-    pub patterns: bool,
-    /// Agents see every call, also while nothing stalls.
-    pub sampling: bool,
-    /// Memory with `MADV_DONTFORK` is missing in shadows.
-    pub dontfork: bool,
-    /// Memory blocks that runs of a shadow touch are not copied ahead for the next run.
-    pub touched: bool,
-    /// No file of the same kind stands in for a file that is missing.
-    pub exemplars: bool,
-    /// Threads that wait at a time, of a process or a session, count one by one.
-    pub concurrency: bool,
+/// Defines [`Without`]: a switch for each mechanism, and the agent's bit ([`without`]) of those in
+/// its part.
+macro_rules! mechanisms {
+    ($($(#[$doc:meta])* $name:ident $(=> $bit:ident)?,)*) => {
+        /// Mechanisms that are switched off; none by default.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Without {
+            $($(#[$doc])* pub $name: bool,)*
+        }
+
+        impl Without {
+            /// Names by which [`Without::switch_off`] knows the mechanisms.
+            pub const NAMES: [&'static str; [$(stringify!($name)),*].len()] =
+                [$(stringify!($name)),*];
+
+            /// Switches off one more; false if there is none of this name.
+            pub fn switch_off(&mut self, name: &str) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = true,)*
+                    _ => return false,
+                }
+                true
+            }
+
+            /// Bits of the agent's part ([`without`]).
+            pub fn bits(self) -> u64 {
+                0 $($(| if self.$name { without::$bit } else { 0 })?)*
+            }
+        }
+    };
 }
 
-impl Without {
-    /// Names by which [`Without::switch_off`] knows the mechanisms.
-    pub const NAMES: [&'static str; 19] = [
-        "stale",
-        "again",
-        "memory",
-        "horizon",
-        "unwatched",
-        "shadows",
-        "guesses",
-        "expansion",
-        "sole",
-        "mirrors",
-        "copies",
-        "programs",
-        "siblings",
-        "patterns",
-        "sampling",
-        "dontfork",
-        "touched",
-        "exemplars",
-        "concurrency",
-    ];
-
-    /// Switches off one more; false if there is none of this name.
-    pub fn switch_off(&mut self, name: &str) -> bool {
-        let which = match name {
-            "stale" => &mut self.stale,
-            "again" => &mut self.again,
-            "memory" => &mut self.memory,
-            "horizon" => &mut self.horizon,
-            "unwatched" => &mut self.unwatched,
-            "shadows" => &mut self.shadows,
-            "guesses" => &mut self.guesses,
-            "expansion" => &mut self.expansion,
-            "sole" => &mut self.sole,
-            "mirrors" => &mut self.mirrors,
-            "copies" => &mut self.copies,
-            "programs" => &mut self.programs,
-            "siblings" => &mut self.siblings,
-            "patterns" => &mut self.patterns,
-            "sampling" => &mut self.sampling,
-            "dontfork" => &mut self.dontfork,
-            "touched" => &mut self.touched,
-            "exemplars" => &mut self.exemplars,
-            "concurrency" => &mut self.concurrency,
-            _ => return false,
-        };
-        *which = true;
-        true
-    }
-
-    /// Bits of the agent's part ([`without`]).
-    pub fn bits(self) -> u64 {
-        let parts = [
-            (self.stale, without::STALE),
-            (self.again, without::AGAIN),
-            (self.mirrors, without::MIRRORS),
-            (self.copies, without::COPIES),
-            (self.sampling, without::SAMPLING),
-            (self.dontfork, without::DONTFORK),
-            (self.touched, without::TOUCHED),
-            (self.exemplars, without::EXEMPLARS),
-            (self.concurrency, without::CONCURRENCY),
-        ];
-        parts.iter().filter(|(is_off, _)| *is_off).fold(0, |bits, (_, bit)| bits | bit)
-    }
+mechanisms! {
+    /// No value stands in for missing data: a shadow finds its buffers as they were.
+    stale => STALE,
+    /// No shadow runs a second time from the same point.
+    again => AGAIN,
+    /// Shadows that are not worth what they cost are not stopped.
+    memory,
+    /// Shadows may be ahead by any number of accesses.
+    horizon,
+    /// Every program is followed.
+    unwatched,
+    /// There are no shadows.
+    shadows,
+    /// The prefetcher does not guess from demands of the target.
+    guesses,
+    /// Directories are not expanded.
+    expansion,
+    /// Storage that serves one request at a time is read ahead like any other.
+    sole,
+    /// A fork copies all of a target's memory at each sync.
+    mirrors => MIRRORS,
+    /// A target's large memory is kept out of the fork at each sync, however little it is.
+    copies => COPIES,
+    /// Programs that are executed are not loaded ahead.
+    programs,
+    /// No guesses are made in sibling directories.
+    siblings,
+    /// Names that programs look for in one directory after another are not guessed.
+    patterns,
+    /// Agents see every call, also while nothing stalls.
+    sampling => SAMPLING,
+    /// Memory with `MADV_DONTFORK` is missing in shadows.
+    dontfork => DONTFORK,
+    /// Memory blocks that runs of a shadow touch are not copied ahead for the next run.
+    touched => TOUCHED,
+    /// No file of the same kind stands in for a file that is missing.
+    exemplars => EXEMPLARS,
+    /// Threads that wait at a time, of a process or a session, count one by one.
+    concurrency => CONCURRENCY,
 }
 
 #[cfg(test)]
