@@ -160,7 +160,7 @@ fn run_with_signals_blocked(
     };
     let rate = clock.tick_rate();
     let lost = degraded.all();
-    let stats = Stats::new(&totals, &prefetch, elapsed, rate, 1 + followed, native, lost);
+    let stats = Stats::new(totals, &prefetch, elapsed, rate, 1 + followed, native, lost);
     let speculations = speculated.map(Speculations::from);
     Ok((ended, Stats { history, speculations, ..stats }))
 }

@@ -92,7 +92,7 @@ pub struct MemoryStats {
 }
 
 /// Statistics of a session. Times are in seconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Stats {
     /// Version of this record's layout; grows when a field changes its meaning.
     pub version: u32,
@@ -167,74 +167,61 @@ struct Durations {
 /// Sums over the processes of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    processes: u64,
+    /// Counts; the times below are not in it.
+    counts: Stats,
     foreseen: Durations,
     unforeseen: Durations,
     syncs: Durations,
-    syncs_mirrored: u64,
-    stalled_faults: u64,
-    runs: u64,
-    hints_issued: u64,
-    hints_used: u64,
     shadow_cpu: Micros,
-    traps: u64,
-    sites_patched: u64,
-    planted_refused: u64,
-    planted_done: u64,
-    stopped: BTreeMap<String, u64>,
-    memory: MemoryStats,
 }
 
 impl Totals {
     /// Adds a process that has ended.
     pub fn add(&mut self, c: &Control) {
-        let add = |sum: &mut Durations, count: &AtomicU64, ticks: &AtomicU64| {
-            sum.count = sum.count.saturating_add(count.load(Relaxed));
-            sum.time.0 = sum.time.0.saturating_add(ticks.load(Relaxed));
-        };
         // The process wrote the numbers, so they may be anything.
         let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
-        self.processes += 1;
+        let add = |sum: &mut Durations, count: &AtomicU64, ticks: &AtomicU64| {
+            plus(&mut sum.count, count.load(Relaxed));
+            plus(&mut sum.time.0, ticks.load(Relaxed));
+        };
         add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
         add(&mut self.unforeseen, &c.stalls_unforeseen, &c.stall_ticks_unforeseen);
         add(&mut self.syncs, &c.syncs, &c.sync_ticks);
-        plus(&mut self.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
-        plus(&mut self.stalled_faults, c.stalled_faults.load(Relaxed));
-        plus(&mut self.planted_refused, c.planted_refused.load(Relaxed));
-        plus(&mut self.planted_done, c.planted_done.load(Relaxed));
-        plus(&mut self.runs, c.run_request.load(Relaxed).into());
-        plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
-        plus(&mut self.hints_used, c.hints_used.load(Relaxed));
         plus(&mut self.shadow_cpu.0, c.shadow_cpu_us.load(Relaxed));
-        plus(&mut self.traps, c.traps.load(Relaxed));
-        plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
-        plus(&mut self.memory.refaults, c.refaults.load(Relaxed));
-        plus(&mut self.memory.hints_lost, c.hints_lost.load(Relaxed));
+        let counts = &mut self.counts;
+        counts.processes_stalled += 1;
+        plus(&mut counts.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
+        plus(&mut counts.stalled_faults, c.stalled_faults.load(Relaxed));
+        plus(&mut counts.planted_refused, c.planted_refused.load(Relaxed));
+        plus(&mut counts.planted_done, c.planted_done.load(Relaxed));
+        plus(&mut counts.runs, c.run_request.load(Relaxed).into());
+        plus(&mut counts.hints_issued, c.hints_issued.load(Relaxed));
+        plus(&mut counts.hints_used, c.hints_used.load(Relaxed));
+        plus(&mut counts.traps, c.traps.load(Relaxed));
+        plus(&mut counts.sites_patched, c.sites_patched.load(Relaxed));
+        plus(&mut counts.memory.refaults, c.refaults.load(Relaxed));
+        plus(&mut counts.memory.hints_lost, c.hints_lost.load(Relaxed));
     }
 
     /// Adds the counts of the whole session.
     pub(crate) fn add_ledger(&mut self, ledger: &SessionTotals) {
-        self.stopped = ledger.stops.all();
-        self.memory = MemoryStats {
-            budget_bytes: ledger.budget.latest(),
-            peak_bytes_ahead: ledger.budget.peak(),
-            hints_overdue: ledger.overdue.load(Relaxed),
-            refaults: self.memory.refaults,
-            hints_lost: self.memory.hints_lost,
-            stalls_added: ledger.ghost.added(),
-            trials: ledger.trials.load(Relaxed),
-            slowest_stop_seconds: ledger.longest_us.load(Relaxed) as f64 / 1e6,
-        };
+        self.counts.stopped = ledger.stops.all();
+        let memory = &mut self.counts.memory;
+        memory.budget_bytes = ledger.budget.latest();
+        memory.peak_bytes_ahead = ledger.budget.peak();
+        memory.hints_overdue = ledger.overdue.load(Relaxed);
+        memory.stalls_added = ledger.ghost.added();
+        memory.trials = ledger.trials.load(Relaxed);
+        memory.slowest_stop_seconds = ledger.longest_us.load(Relaxed) as f64 / 1e6;
     }
 }
 
 impl Stats {
     /// Statistics of a command that runs natively from its start, in place of this process.
     pub fn of_native(why: String) -> Self {
-        let nothing = (Totals::default(), PrefetchStats::default());
         Stats::new(
-            &nothing.0,
-            &nothing.1,
+            Totals::default(),
+            &PrefetchStats::default(),
             Duration::ZERO,
             TickRate::ONE,
             0,
@@ -244,7 +231,7 @@ impl Stats {
     }
 
     pub(crate) fn new(
-        totals: &Totals,
+        totals: Totals,
         prefetch: &PrefetchStats,
         elapsed: Duration,
         rate: TickRate,
@@ -256,37 +243,24 @@ impl Stats {
             let seconds = time.0 as f64 / rate.ticks_per_us() as f64 / 1e6;
             Timed { count, seconds }
         };
-        let (issued, used) = (totals.hints_issued, totals.hints_used);
+        let Totals { counts, foreseen, unforeseen, syncs, shadow_cpu } = totals;
         Stats {
             version: 2,
             elapsed_seconds: elapsed.as_secs_f64(),
             programs,
-            processes_stalled: totals.processes,
             native,
             lost,
-            stopped: totals.stopped.clone(),
-            memory: totals.memory.clone(),
-            stalls_foreseen: timed(totals.foreseen),
-            stalls_unforeseen: timed(totals.unforeseen),
-            stalled_faults: totals.stalled_faults,
-            syncs: timed(totals.syncs),
-            syncs_mirrored: totals.syncs_mirrored,
-            runs: totals.runs,
-            hints_issued: issued,
-            hints_used: used,
-            hints_wasted: issued.saturating_sub(used),
+            stalls_foreseen: timed(foreseen),
+            stalls_unforeseen: timed(unforeseen),
+            syncs: timed(syncs),
+            hints_wasted: counts.hints_issued.saturating_sub(counts.hints_used),
             bytes_prefetched: prefetch.bytes,
             bytes_unswapped: prefetch.swapped_bytes,
             guesses: KIND_NAMES.into_iter().zip(prefetch.guessed.map(Guesses::from)).collect(),
             prefetch_cpu_seconds: prefetch.processor.as_secs_f64(),
             peak_in_flight: prefetch.peak_in_flight as u64,
-            shadow_cpu_seconds: totals.shadow_cpu.0 as f64 / 1e6,
-            traps: totals.traps,
-            sites_patched: totals.sites_patched,
-            history: None,
-            speculations: None,
-            planted_refused: totals.planted_refused,
-            planted_done: totals.planted_done,
+            shadow_cpu_seconds: shadow_cpu.0 as f64 / 1e6,
+            ..counts
         }
     }
 }
@@ -397,10 +371,11 @@ mod tests {
     #[test]
     fn stalls_are_unknown_if_no_process_could_join() {
         let text = |lost: &[&str], processes| {
-            let totals = Totals { processes, ..Totals::default() };
+            let counts = Stats { processes_stalled: processes, ..Stats::default() };
+            let totals = Totals { counts, ..Totals::default() };
             let lost = lost.iter().map(|what| (what.to_string(), 1)).collect();
             let nothing = PrefetchStats::default();
-            Stats::new(&totals, &nothing, Duration::ZERO, TickRate::ONE, 1, None, lost).to_string()
+            Stats::new(totals, &nothing, Duration::ZERO, TickRate::ONE, 1, None, lost).to_string()
         };
         assert!(text(&[], 0).contains("nothing stalled"));
         assert!(text(&["a program ran natively: it is strange"], 0).contains("nothing stalled"));
