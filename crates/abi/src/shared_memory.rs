@@ -61,8 +61,6 @@ pub struct RunStatus {
     pub run: AtomicU32,
     /// A [`RunEnd`].
     pub end: AtomicU32,
-    /// System call that ended it, when `end` is [`RunEnd::Call`].
-    pub call: AtomicU32,
     /// Process of the runner.
     pub pid: AtomicU32,
     /// Accesses made since the sync.

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 /// Number of `fadvise64` on x86-64.
-pub(crate) const FADVISE64: u64 = 221;
+const FADVISE64: u64 = 221;
 
 /// Makes the call; returns its result, a negative errno if it was refused.
 ///

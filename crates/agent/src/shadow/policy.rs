@@ -32,7 +32,6 @@ pub(super) fn begin_run(
 ) -> sys::Result<()> {
     let status = session.shared().run(run);
     status.end.store(RunEnd::Running as u32, Relaxed);
-    status.call.store(0, Relaxed);
     status.accesses.store(0, Relaxed);
     status.steering.store(0, Relaxed);
     status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
@@ -88,7 +87,7 @@ pub fn answer_call(call: &Call) -> Verdict {
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
     mapped_pages::IS_ANSWERING.store(true, Relaxed);
     if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
-        runner.end_run(RunEnd::Superseded, call);
+        runner.end_run(RunEnd::Superseded);
     }
     runner.stack = call.stack;
     match runner.answer(call) {
@@ -96,7 +95,7 @@ pub fn answer_call(call: &Call) -> Verdict {
             mapped_pages::IS_ANSWERING.store(false, Relaxed);
             Verdict::answer(ret)
         }
-        Err(Stop(why)) => runner.end_run(why, call),
+        Err(Stop(why)) => runner.end_run(why),
     }
 }
 

@@ -10,7 +10,6 @@ use super::path_pool::PathPool;
 use super::runner_children::Children;
 use super::shadow_descriptors::{Backing, Descriptor, DescriptorTable};
 use super::shadow_lifetime;
-use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 use crate::thread_owned::Owned;
@@ -76,13 +75,12 @@ pub(super) fn end_run_at_fault(session: &'static Session, why: RunEnd) -> ! {
 }
 
 impl Runner {
-    /// Ends the run at `call`.
-    pub(super) fn end_run(&self, why: RunEnd, call: &Call) -> ! {
+    /// Ends the run, or this child of it.
+    pub(super) fn end_run(&self, why: RunEnd) -> ! {
         if self.children.is_child() {
             // The parent of this child goes on.
             sys::exit(0);
         }
-        self.status().call.store(call.nr as u32, Relaxed);
         shadow_lifetime::end_run(self.session.shared(), self.run, why)
     }
 

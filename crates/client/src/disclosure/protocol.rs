@@ -20,8 +20,6 @@
 //! Nothing lies in memory but the path, which is read as the kernel reads a path: a bad address is
 //! no more than an error.
 
-/// Number of the system call, `fadvise64`.
-pub const CALL: u64 = crate::fadvise_call::FADVISE64;
 /// Value in place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_c105_u32 as i32;
 

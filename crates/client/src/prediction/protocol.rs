@@ -23,8 +23,6 @@
 //! Errors are negative errnos. EBADF: no agent listens. ESRCH: no such speculation is open. Any
 //! other says why the process cannot speculate now; it continues without.
 
-/// Number of the system call, `fadvise64`.
-pub const CALL: u64 = crate::fadvise_call::FADVISE64;
 /// Value in place of a descriptor; the upper half of its register does not count.
 pub const MAGIC: i32 = 0x9d15_5bec_u32 as i32;
 
