@@ -141,7 +141,8 @@ impl ControlSocket {
         if servers > self.busy.load(SeqCst) {
             return true;
         }
-        if servers >= SERVERS_MAX || servers > 0 && !self.joined.has_room_for_a_thread() {
+        if servers >= SERVERS_MAX || servers > 0 && !self.joined.common.task_limits.allows_thread()
+        {
             return false;
         }
         self.servers.fetch_add(1, SeqCst);
@@ -289,9 +290,10 @@ impl ControlSocket {
                 break;
             };
             let place = Arc::new(place);
-            match self.joined.io_process().examine_exec_file(&place, pid, what == EXEC_WAITS) {
+            let common = &self.joined.common;
+            match common.io_process.examine_exec_file(&place, pid, what == EXEC_WAITS) {
                 ExecFile::Supported => {
-                    self.joined.note_exec(pid, &place, called);
+                    common.follow_policy.exec_followed(pid, &place, called);
                     drop(place);
                     return self.follow(client, pid, strictly);
                 }
@@ -333,7 +335,8 @@ impl ControlSocket {
         match follower.follow(self.layout, number) {
             Followed::Inserted => {
                 self.followed.fetch_add(1, Relaxed);
-                self.joined.count_program();
+                let history = &self.joined.common.history;
+                history.iter().for_each(|history| history.program_started());
             }
             Followed::Native(why) => {
                 self.degraded.count(format!("a program ran natively: {why}"));

@@ -24,7 +24,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::follow_policy;
 use crate::inherited_descriptors::beyond_standard;
-use crate::io_process::IoProcess;
 use crate::session_context::SessionContext;
 use crate::session_stats::Totals;
 use runahead_admission::mount_table;
@@ -52,7 +51,7 @@ struct JoinedProcess {
 
 /// Processes of a session that have joined.
 pub struct JoinedProcesses {
-    common: Arc<SessionContext>,
+    pub(crate) common: Arc<SessionContext>,
     list: Mutex<HashMap<u64, JoinedProcess>>,
     next: AtomicU64,
     exit_epoll: OwnedFd,
@@ -151,22 +150,6 @@ impl JoinedProcesses {
         Ok(file)
     }
 
-    /// True if one more thread may be started for a program.
-    pub(crate) fn has_room_for_a_thread(&self) -> bool {
-        self.common.task_limits.allows_thread()
-    }
-
-    /// Handle of the I/O process.
-    pub(crate) fn io_process(&self) -> &IoProcess {
-        &self.common.io_process
-    }
-
-    /// Notes that `process`, which is followed, executes the program at `place`; `called` is the
-    /// key of its command.
-    pub(crate) fn note_exec(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
-        self.common.follow_policy.exec_followed(process, place, called);
-    }
-
     /// Prefetches the program at `place` (`O_PATH`), which `process` is about to execute and which
     /// is not cached, with all that it needs. Does nothing if the process has not all the rights of
     /// the supervisor.
@@ -181,11 +164,6 @@ impl JoinedProcesses {
             };
             let _ = self.common.io_process.call(bring_in);
         }
-    }
-
-    /// Counts a program that was started, in a process that may never join.
-    pub fn count_program(&self) {
-        self.common.history.iter().for_each(|history| history.program_started());
     }
 
     /// Waits for ends of joined processes, and checks the limit of tasks, for good. In the I/O

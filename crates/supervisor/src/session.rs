@@ -61,10 +61,10 @@ fn run_with_signals_blocked(
         return Err(SessionError::TooFewProcesses(limit));
     }
     let history = options.history.clone().map(History::new);
-    let replayed = history.clone().filter(|history| history.may_replay());
+    let replayed = history.clone().filter(|history| history.plan.may_replay());
     // List them now: later the replay's threads have files open, too.
     let inherited = replayed.is_some().then(inherited_descriptors::open_descriptors);
-    let tell = history.as_ref().map_or(tell::NOTHING, |history| history.report_level());
+    let tell = history.as_ref().map_or(tell::NOTHING, |history| history.plan.report_level());
     let degraded = Arc::new(ReasonCounts::default());
     let confined = options.isolation.as_ref();
     let inside = confined.is_some_and(|held| held.confinement.is_nested());

@@ -39,8 +39,4 @@ pub mod template;
 pub mod unshared_memory;
 
 pub use policy::answer_call;
-
-/// True in templates and runners.
-pub fn is_shadow() -> bool {
-    shadow_lifetime::is_shadow()
-}
+pub use shadow_lifetime::is_shadow;

@@ -64,13 +64,11 @@ fn is_hint_room_full(control: &Control) -> bool {
 }
 
 /// Ends a run at a fault, anywhere in its code.
-pub(super) fn end_run_at_fault(session: &'static Session, why: RunEnd) -> ! {
+pub(super) fn end_run_at_fault() -> ! {
     // SAFETY: whatever was interrupted does not go on.
     match unsafe { RUNNER.get() } {
-        Some(runner) if !runner.children.is_child() => {
-            shadow_lifetime::end_run(session.shared(), runner.run, why)
-        }
-        _ => sys::exit(0),
+        Some(runner) => runner.end_run(RunEnd::Fault),
+        None => sys::exit(0),
     }
 }
 

@@ -13,8 +13,8 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::Shared;
 use runahead_abi::agent_config::without;
-use runahead_abi::{RunEnd, Shared};
 use runahead_estimators::touched_blocks;
 
 use super::lazy_regions::{self, ContentSource, LazyRegion};
@@ -120,7 +120,7 @@ extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Con
     let (info, context) = unsafe { (&*info, &*context) };
     let at = info.at;
     let region = (signal as u32 == k::SIGSEGV).then(|| region_at(at)).flatten();
-    let Some(region) = region else { end_run() };
+    let Some(region) = region else { runner::end_run_at_fault() };
     let fault = mapped_pages::PageFault {
         at,
         is_first: info.code == SEGV_ACCERR,
@@ -128,7 +128,8 @@ extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Con
     };
     let block = match region.source {
         ContentSource::File(part) => {
-            return mapped_pages::bring(&region, part, fault).unwrap_or_else(|| end_run());
+            return mapped_pages::bring(&region, part, fault)
+                .unwrap_or_else(|| runner::end_run_at_fault());
         }
         ContentSource::Target(from) => match target_mirror::bring_from_target(&region, from, fault)
         {
@@ -138,19 +139,12 @@ extern "C" fn on_fault(signal: i32, info: *const SignalInfo, context: *const Con
         },
         ContentSource::Moved(_) => bring_moved(&region, at),
     };
-    let Some(block) = block else { end_run() };
+    let Some(block) = block else { runner::end_run_at_fault() };
     if !IS_OVERWRITTEN.load(Relaxed)
         && let Some(session) = session::get()
         && !session.is_without(without::TOUCHED)
     {
         session.shared().touched.note(block.at, block.unit, block.fingerprint());
-    }
-}
-
-fn end_run() -> ! {
-    match session::get() {
-        Some(session) => runner::end_run_at_fault(session, RunEnd::Fault),
-        None => sys::exit(1),
     }
 }
 

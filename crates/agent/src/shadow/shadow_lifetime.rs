@@ -7,11 +7,10 @@ use runahead_abi::{RunEnd, Shared};
 
 use crate::sys::{self, nr};
 
-/// True if this process is a shadow.
 static IS_SHADOW: AtomicBool = AtomicBool::new(false);
 
 /// True in templates and runners.
-pub(super) fn is_shadow() -> bool {
+pub fn is_shadow() -> bool {
     IS_SHADOW.load(Relaxed)
 }
 

@@ -144,8 +144,9 @@ impl Plan {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// True if there may be a record to replay. Mostly answered from cached directory entries.
-    pub(super) fn may_replay(&self) -> bool {
+    /// True if there may be a record to replay, as far as is known without a wait. Mostly answered
+    /// from cached directory entries.
+    pub fn may_replay(&self) -> bool {
         let Some(store) = &self.store else { return self.named.is_some() };
         let kept = self.keys.all().map(|key| store.file(&key));
         let shipped = self.shipped_at().into_iter().flatten();
@@ -161,7 +162,7 @@ impl Plan {
     }
 
     /// Amount that agents are to report, in terms of [`tell`].
-    pub(super) fn report_level(&self) -> u64 {
+    pub fn report_level(&self) -> u64 {
         match (&self.record, self.learning) {
             (Some(_), _) | (_, Learning::Always) => tell::ALL,
             (_, Learning::WhereItWaits) => tell::WHILE_SLOW,

@@ -27,7 +27,8 @@ const REPORT_MAX: u64 = 4 << 30;
 
 /// History of a session: the recording of its run, and the replay of an earlier one.
 pub struct History {
-    pub(super) plan: Arc<Plan>,
+    /// Plan of what is recorded and replayed.
+    pub plan: Arc<Plan>,
     places: SessionFilesystems,
     pub(super) recorder: Option<Mutex<Recorder>>,
     /// Run that is replayed; set when it has been read, if ever.
@@ -72,19 +73,9 @@ impl History {
         })
     }
 
-    /// Amount that agents are to report, in terms of [`tell`].
-    pub fn report_level(&self) -> u64 {
-        self.plan.report_level()
-    }
-
     /// True if every program must be followed, however brief.
     pub fn follows_all(&self) -> bool {
         self.plan.report_level() != tell::WHILE_SLOW
-    }
-
-    /// True if there may be a record to replay, as far as is known without a wait.
-    pub fn may_replay(&self) -> bool {
-        self.plan.may_replay()
     }
 
     /// Reads the record to replay. Returns false if there is none.

@@ -37,7 +37,7 @@ fn record(kind: HintKind, flags: u32, path: &[u8], (offset, length): (u64, u64))
 #[test]
 fn only_reported_accesses_are_recorded() {
     let history = History::new(Arc::new(Plan::for_tests(None)));
-    assert_eq!(history.report_level(), tell::ALL);
+    assert_eq!(history.plan.report_level(), tell::ALL);
     let hear =
         |flags, path: &[u8], range| history.hear(&record(HintKind::Data, flags, path, range));
     assert!(!hear(0, b"/etc/hint", (0, 1)), "a hint is for the prefetcher");
@@ -119,7 +119,7 @@ fn replayed_accesses_are_expected_by_all_processes_until_given_up() {
     let run = run_over(dir.path(), FILES);
     let keys: Vec<_> = run.paths.iter().map(|place| Identity::from_raw(place.key)).collect();
     let history = History::new(Arc::new(Plan::for_tests(Some(run.clone()))));
-    assert_eq!(history.report_level(), tell::SOME);
+    assert_eq!(history.plan.report_level(), tell::SOME);
     let (early, _file) = Mapping::new().expect("memory to share");
     let early = Arc::new(early);
     let present = history.process_joined(early.clone());
