@@ -1,8 +1,10 @@
 //! Messages of `runahead`, and the end of its process: exit statuses, and the signal that ended the
 //! command.
 
+use std::io::Write;
+
 use runahead_inject::LaunchError;
-use runahead_supervisor::Ended;
+use runahead_supervisor::{Ended, SessionError};
 
 /// Writes a message to stderr. A failed write is ignored: the command must run anyway.
 macro_rules! say {
@@ -25,6 +27,25 @@ pub(crate) fn launch_status(error: &LaunchError) -> i32 {
         LaunchError::NotFound(_) => NOT_FOUND,
         LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
         _ => RUNAHEAD_FAILED,
+    }
+}
+
+/// Reports why the command did not run, and returns the exit status.
+pub(crate) fn report_error(error: &SessionError) -> i32 {
+    say!("{error}");
+    match error {
+        SessionError::Launch(error) => launch_status(error),
+        SessionError::TooFewProcesses(_) => RUNAHEAD_FAILED,
+    }
+}
+
+/// Writes to stdout. A closed pipe is no error.
+pub(crate) fn print(text: &[u8]) -> Result<(), String> {
+    match std::io::stdout().write_all(text) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 

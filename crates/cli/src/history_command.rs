@@ -8,6 +8,7 @@ use runahead_history::store::digits;
 use runahead_history::{AccessKind, CommandKey, Run, Store, run_file};
 use serde_json::json;
 
+use crate::command_end::{print, say};
 use crate::options::HistoryTask;
 
 /// Exit status if something failed, or the user named a record that does not exist.
@@ -17,73 +18,62 @@ const NAME_DIGITS: usize = 12;
 
 /// Runs the task and returns the exit status.
 pub fn run(task: &HistoryTask) -> i32 {
-    match Store::for_user().map_err(|error| error.to_string()).and_then(|s| run_on(&s, task)) {
+    match Store::for_user().map_err(Failure::from).and_then(|store| run_on(&store, task)) {
         Ok(()) => 0,
-        Err(text) => {
-            let _ = writeln!(std::io::stderr(), "runahead: {text}");
+        Err(error) => {
+            say!("{error}");
             FAILED
         }
     }
 }
 
-fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
+/// Error of whatever kind; its text is for the user.
+type Failure = Box<dyn std::error::Error>;
+
+fn run_on(store: &Store, task: &HistoryTask) -> Result<(), Failure> {
     match task {
-        HistoryTask::List { json } => list(store, *json),
+        HistoryTask::List { json } => list(store, *json)?,
         HistoryTask::Show { record } => {
             let run = match Path::new(record) {
-                path if path.is_file() => run_file::load(path).map_err(|e| e.to_string())?,
+                path if path.is_file() => run_file::load(path)?,
                 _ => load(store, &find(store, &record.to_string_lossy())?)?,
             };
-            print(&render(&run))
+            print(&render(&run))?;
         }
         HistoryTask::Forget { all: true, .. } => {
-            let all = store.list();
-            all.iter().try_for_each(|entry| store.forget(&entry.key).map(drop)).map_err(error_text)
+            store.list().iter().try_for_each(|entry| store.forget(&entry.key).map(drop))?;
         }
         HistoryTask::Forget { records, .. } => {
             // If one name is unknown, nothing is removed.
             let keys: Result<Vec<_>, _> = records.iter().map(|name| find(store, name)).collect();
-            keys?.iter().try_for_each(|key| store.forget(key).map(drop)).map_err(error_text)
+            keys?.iter().try_for_each(|key| store.forget(key).map(drop))?;
         }
-        HistoryTask::Disable => store.disable(true).map_err(error_text),
-        HistoryTask::Enable => store.disable(false).map_err(error_text),
+        HistoryTask::Disable => store.disable(true)?,
+        HistoryTask::Enable => store.disable(false)?,
         HistoryTask::Exclude { directory: None, .. } => {
             let mut lines = Vec::new();
             for path in store.excluded() {
                 lines.extend_from_slice(&path);
                 lines.push(b'\n');
             }
-            print(&lines)
+            print(&lines)?;
         }
         HistoryTask::Exclude { directory: Some(path), undo } => {
             let absolute = match path.canonicalize() {
                 Ok(path) => path,
                 // A directory that no longer exists can still be removed from the list.
-                Err(_) if *undo => std::path::absolute(path).map_err(|e| e.to_string())?,
-                Err(error) => return Err(format!("{}: {error}", path.display())),
+                Err(_) if *undo => std::path::absolute(path)?,
+                Err(error) => return Err(format!("{}: {error}", path.display()).into()),
             };
-            store.exclude(&absolute, !undo).map_err(error_text)
+            store.exclude(&absolute, !undo)?;
         }
     }
+    Ok(())
 }
 
-fn error_text(error: runahead_history::HistoryError) -> String {
-    error.to_string()
-}
-
-/// Writes to stdout. A closed pipe is no error.
-fn print(bytes: &[u8]) -> Result<(), String> {
-    match std::io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
-    let none = || format!("record {} was removed meanwhile", digits(key));
-    store.load(key).map_err(error_text)?.ok_or_else(none)
+fn load(store: &Store, key: &CommandKey) -> Result<Run, Failure> {
+    let run = store.load(key)?;
+    run.ok_or_else(|| format!("record {} was removed meanwhile", digits(key)).into())
 }
 
 /// Finds the record whose name starts with `name`.

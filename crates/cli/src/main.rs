@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::exit;
 
-use command_end::{RUNAHEAD_FAILED, close_stdio, end_like, launch_status, say};
+use command_end::{close_stdio, end_like, launch_status, report_error, say};
 use options::{Cli, Destination, Sink, Task};
 use runahead_history::session::{HistoryOptions, Learning, Plan};
 use runahead_inject::{Command, LaunchError};
@@ -114,13 +114,7 @@ fn run_command(run: &options::Run) -> i32 {
         Err(SessionError::TooFewProcesses(limit)) if !run.require => {
             exec_instead(run, &command, limit.to_string())
         }
-        Err(error) => {
-            say!("{error}");
-            match error {
-                SessionError::Launch(error) => launch_status(&error),
-                SessionError::TooFewProcesses(_) => RUNAHEAD_FAILED,
-            }
-        }
+        Err(error) => report_error(&error),
     }
 }
 

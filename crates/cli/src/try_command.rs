@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,13 +10,13 @@ use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
 use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
-use runahead_changeset::{Change, ChangeKind, Store, Try, diff, store};
+use runahead_changeset::{ChangeKind, Store, Try, diff, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
-use runahead_supervisor::{Ended, KeptDescriptors, Options, SessionError, TryIsolation};
+use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
 use serde_json::json;
 
-use crate::command_end::{RUNAHEAD_FAILED, end_like, launch_status, say};
+use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
 use crate::options::{self, Network, TryRun, TryTask};
 
 /// Exit status if an operation on a try failed.
@@ -173,18 +172,11 @@ fn conclude(
         return Ok(CONFLICT);
     }
     if status == Some(0) {
-        return Ok(match commit::commit(tried, false)? {
-            CommitOutcome::Done(_) => {
-                if !arguments.run.quiet {
-                    say!("committed: {}", summarize_changes(&changes));
-                }
-                0
-            }
-            CommitOutcome::Conflicts(conflicts) => {
-                report_conflicts(id, &conflicts);
-                CONFLICT
-            }
-        });
+        let status = commit_or_report(tried, false)?;
+        if status == 0 && !arguments.run.quiet {
+            say!("committed: {}", summarize_changes(&changes));
+        }
+        return Ok(status);
     }
     if tried.directory().exists() {
         commit::undo(tried)?;
@@ -284,13 +276,7 @@ fn execute(
     unsafe { std::env::remove_var(INSIDE) };
     match outcome {
         Ok((ended, _)) => Ok(ended),
-        Err(error) => {
-            say!("{error}");
-            Err(match error {
-                SessionError::Launch(error) => launch_status(&error),
-                SessionError::TooFewProcesses(_) => RUNAHEAD_FAILED,
-            })
-        }
+        Err(error) => Err(report_error(&error)),
     }
 }
 
@@ -311,12 +297,16 @@ fn summarize_changes(changes: &Changes) -> String {
     parts.join(", ")
 }
 
-fn report_conflicts(id: &str, conflicts: &[Change]) {
+/// Commits a try unless there are conflicts, which it reports. Returns the exit status.
+fn commit_or_report(tried: &Try, force: bool) -> Result<i32, Failure> {
+    let CommitOutcome::Conflicts(conflicts) = commit::commit(tried, force)? else { return Ok(0) };
     say!("nothing was committed: these names were changed meanwhile");
-    for change in conflicts {
+    for change in &conflicts {
         say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
     }
+    let id = &tried.meta.id;
     say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
+    Ok(CONFLICT)
 }
 
 /// Runs a subcommand and returns the exit status.
@@ -328,12 +318,8 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
     match task {
         TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
         TryTask::Diff { id, json: false } => {
-            let tried = store.find(id.as_deref())?;
-            diff::write(
-                &Changes::read(&tried.overlay_directory())?,
-                &tried.overlay_directory(),
-                &mut out,
-            )?;
+            let directory = store.find(id.as_deref())?.overlay_directory();
+            diff::write(&Changes::read(&directory)?, &directory, &mut out)?;
         }
         TryTask::Diff { id, json: true } => {
             let tried = store.find(id.as_deref())?;
@@ -342,19 +328,14 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
             put_json(&json!({ "id": tried.meta.id, "files": lines }), &mut out);
         }
         TryTask::Commit { id, force } => {
-            let tried = store.find(id.as_deref())?;
-            match commit::commit(&tried, *force)? {
-                CommitOutcome::Done(_) => {}
-                CommitOutcome::Conflicts(conflicts) => {
-                    report_conflicts(&tried.meta.id, &conflicts);
-                    return Ok(CONFLICT);
-                }
-            }
+            return commit_or_report(&store.find(id.as_deref())?, *force);
         }
         TryTask::Undo { id } => commit::undo(&store.find(id.as_deref())?)?,
         TryTask::List { json } => list(store, *json, &mut out),
     }
-    print(&out);
+    if let Err(error) = print(&out) {
+        say!("{error}");
+    }
     Ok(0)
 }
 
@@ -398,15 +379,6 @@ fn decide_nested(
     let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
     let words = [&words[..], &[OsStr::new(name)]].concat();
     run_inside(&around, arguments.run.unprotected, &words).map(Some)
-}
-
-/// Writes to stdout. A closed pipe is no error.
-fn print(text: &[u8]) {
-    if let Err(error) = std::io::stdout().write_all(text)
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        say!("cannot write to stdout: {error}");
-    }
 }
 
 fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
@@ -466,11 +438,9 @@ fn describe_try(tried: &Try) -> String {
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
     for tried in store.list() {
         if json {
-            let directory: PathBuf = tried.overlay_directory();
-            put_json(
-                &json!({ "try": tried.meta, "running": tried.is_running(), "held": directory }),
-                out,
-            );
+            let (meta, directory) = (&tried.meta, tried.overlay_directory());
+            let running = tried.is_running();
+            put_json(&json!({ "try": meta, "running": running, "held": directory }), out);
         } else {
             let _ = writeln!(out, "{}", describe_try(&tried));
         }
