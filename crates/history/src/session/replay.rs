@@ -110,8 +110,8 @@ struct Step {
     /// Accesses that had been requested when it began, and requests that the prefetcher had made.
     asked: u64,
     requests: u64,
-    /// Time of the latest wait (`DeviceWaits::latest`) when the replay paused, if it has; a later wait
-    /// continues it.
+    /// Time of the latest wait (`DeviceWaits::latest`) when the replay paused, if it has; a later
+    /// wait continues it.
     paused_after: Option<Ticks>,
     /// True if the step is over and gained nothing, and samples of what follows have been
     /// requested.
