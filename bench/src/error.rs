@@ -94,9 +94,9 @@ pub enum Failure {
     NoControl(String),
     #[error("no memory can be swapped out: {0}")]
     NoSwap(String),
-    /// Shadows with a planted fault ran on, or this runahead cannot plant one.
-    #[error("runahead did not stop shadows that hint only rubbish: {0}")]
-    NotStopped(String),
+    /// The build of runahead that can plant a fault.
+    #[error("{}: not built (make tools)", .0.display())]
+    NotBuilt(PathBuf),
     #[error("the server does not answer: {0}")]
     Server(String),
     #[error("{0} gave no figure")]

@@ -1,5 +1,4 @@
 //! Each mechanism that can be switched off is: what it does is seen with it, and not without it.
-//! (`memory` is in `memory.rs`, with what it keeps from happening.)
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

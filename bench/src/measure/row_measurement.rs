@@ -18,7 +18,7 @@ use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Access, Accesses};
 use crate::measure::oracle::record_run::record;
 use crate::measure::oracle::replay_accesses::Replay;
-use crate::measure::rubbish_hints::{faulty_runahead, is_planted, stopped};
+use crate::measure::rubbish_hints::{faulty_runahead, is_planted};
 use crate::measure::run_outcome::{Outcome, difference, keep};
 use crate::measure::runahead_prefix::{option, switches, under_runahead};
 use crate::measure::running_command::Runner;
@@ -385,15 +385,10 @@ impl Measurement<'_> {
                 under_runahead(&seen(runahead), Some(&seen(&file)), options, true)
             }
         };
-        let mut outcome = run(&self.bench.runner, &self.job, kind, &prefix)?;
+        let outcome = run(&self.bench.runner, &self.job, kind, &prefix)?;
         // A runahead that died left none; then exit status or output differ, which is reported.
         let stats: Option<Value> =
             fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
-        // A quick run may be over before anything is stopped.
-        if is_planted(options) && !self.bench.settings.quick {
-            let milliseconds = 1e3 * stopped(stats.as_ref())?;
-            outcome.more.insert("slowest stop in ms".into(), milliseconds);
-        }
         let native = stats.as_ref().and_then(|stats| stats.get("native")?.as_str());
         match native {
             Some(why) => Err(Failure::Native(why.to_owned()).into()),

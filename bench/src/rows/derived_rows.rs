@@ -72,13 +72,13 @@ pub fn elsewhere(rows: &[Row]) -> Vec<Row> {
 /// disks a wrong hint delays other requests.
 #[rustfmt::skip]
 static ABLATED: [(&str, &[&str]); 12] = [
-    ("sqlite-range", &["stale", "again", "horizon", "memory", "touched"]),
-    ("postgres-80", &["stale", "again", "horizon", "memory"]),
-    ("link", &["stale", "again", "horizon", "memory"]),
-    ("slices", &["stale", "again", "horizon", "memory"]),
-    ("grep-files", &["stale", "again", "horizon", "memory"]),
-    ("spindles-postgres-20", &["horizon", "memory"]),
-    ("spindles-postgres-80", &["horizon", "memory"]),
+    ("sqlite-range", &["stale", "again", "horizon", "touched"]),
+    ("postgres-80", &["stale", "again", "horizon"]),
+    ("link", &["stale", "again", "horizon"]),
+    ("slices", &["stale", "again", "horizon"]),
+    ("grep-files", &["stale", "again", "horizon"]),
+    ("spindles-postgres-20", &["horizon"]),
+    ("spindles-postgres-80", &["horizon"]),
     ("share-python", &["programs", "siblings", "patterns"]),
     ("share-node", &["programs", "patterns", "dontfork"]),
     ("pandas", &["programs", "siblings", "patterns"]),

@@ -78,7 +78,7 @@ mod tests {
             let whole = rows.iter().find(|row| row.name == name).unwrap();
             assert_eq!((row.place, row.cache, row.target), (whole.place, whole.cache, 0.0));
         }
-        assert_eq!(ablations.len(), 37);
+        assert_eq!(ablations.len(), 30);
     }
 
     #[test]

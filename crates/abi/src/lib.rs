@@ -28,7 +28,7 @@ pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 
 /// Bumped when any layout in this crate or in `runahead-estimators` changes; checked when the agent
 /// starts.
-pub const ABI_VERSION: u32 = 15;
+pub const ABI_VERSION: u32 = 16;
 
 /// Identity of a file on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

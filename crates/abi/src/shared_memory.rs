@@ -61,8 +61,6 @@ pub struct RunStatus {
     pub run: AtomicU32,
     /// A [`RunEnd`].
     pub end: AtomicU32,
-    /// Process of the runner.
-    pub pid: AtomicU32,
     /// Accesses made since the sync.
     pub accesses: AtomicU64,
     /// Answers that were guessed and decide where the shadow goes.
@@ -208,8 +206,6 @@ pub struct Control {
     pub planted_refused: AtomicU64,
     /// Runners, in tests: planted effects that it did not. Never anything but 0.
     pub planted_done: AtomicU64,
-    /// The target: stalls on data that the log has as read, so that it had been in memory.
-    pub refaults: AtomicU64,
     /// The target: hints whose data had been fetched, and was evicted before the target used it.
     pub hints_lost: AtomicU64,
     /// The supervisor: private pages of the process (4 KiB, anonymous) less its page faults at the

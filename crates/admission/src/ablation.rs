@@ -39,8 +39,6 @@ mechanisms! {
     stale => STALE,
     /// No shadow runs a second time from the same point.
     again => AGAIN,
-    /// Shadows that are not worth what they cost are not stopped.
-    memory,
     /// Shadows may be ahead by any number of accesses.
     horizon,
     /// Every program is followed.

@@ -13,7 +13,6 @@ use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORD
 use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_estimators::Ticks;
 use runahead_estimators::access_identity::CHUNK_BYTES;
-use runahead_predict::cost_benefit::{INTERVAL, ShadowDecision};
 use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;
 
@@ -21,7 +20,7 @@ use crate::hint_progress::Progress;
 use crate::memory_budget::{self, ProcessMemory};
 use crate::page_usage::PageUses;
 use crate::session_admission::SessionAdmission;
-use crate::throttle::{self, Throttle};
+use crate::throttle::{self, INTERVAL, Throttle};
 
 mod rerun;
 
@@ -321,7 +320,7 @@ impl Dispatcher {
             self.go_without();
             return;
         }
-        if self.throttle.is_stopped() {
+        if self.session.single_spindle.is_single_spindle() {
             // It was made before the target could see that there are to be none.
             self.supersede();
             return;
@@ -333,7 +332,6 @@ impl Dispatcher {
             self.throttle.drop_before(run);
             self.client.drop_queued_before(run);
         }
-        self.throttle.start_over();
         self.uses.start_over(&shared);
         self.used_before = used;
         self.active = Some(Instant::now());
@@ -413,11 +411,7 @@ impl Dispatcher {
 
     /// Keeps shadows within their bounds; how long to sleep at most, `timeout` if that is less.
     fn keep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        match self.throttle.look() {
-            Some(ShadowDecision::Stop(_)) => self.stop_shadows(),
-            Some(ShadowDecision::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
-            _ => {}
-        }
+        self.throttle.look();
         let session = &self.session;
         let single_server =
             !session.without.sole && session.single_spindle.look(&session.prefetcher);
@@ -438,7 +432,7 @@ impl Dispatcher {
         if self.lacks_room.is_some_and(|then| Instant::now() >= then) {
             let room = self.has_room();
             self.lacks_room = (!room).then(|| Instant::now() + ROOM_AGAIN);
-            if room && !self.throttle.is_stopped() {
+            if room && !self.session.single_spindle.is_single_spindle() {
                 self.allow_shadows();
             }
         }

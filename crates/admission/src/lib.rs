@@ -10,7 +10,6 @@
 //! | `throttle` | bounds on what the shadows of one process take |
 //! | `page_usage` | which prefetched pages of mapped files and swap were used |
 //! | `outstanding_hints` | bytes hinted and not yet used |
-//! | [`refault`] | stalls that speculation has added |
 //! | [`session_load`] | how many threads of the session wait at a time |
 //! | [`session_totals`] | sums over all processes |
 //! | [`memory_budget`] | how much memory prefetched data may take |
@@ -30,7 +29,6 @@ pub mod mount_table;
 mod outstanding_hints;
 mod page_usage;
 pub mod process;
-pub mod refault;
 pub mod rotational;
 pub mod session_admission;
 pub mod session_load;

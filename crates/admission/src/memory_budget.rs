@@ -206,11 +206,6 @@ fn room_of(process: &str) -> Option<u64> {
     groups_of(process, "memory").iter().filter_map(|dir| Some(group_memory(dir)?.bytes)).min()
 }
 
-/// The directories of the groups that limit our memory, the innermost first.
-pub(crate) fn own_groups() -> Vec<PathBuf> {
-    groups_of("self", "memory")
-}
-
 /// The directories of the groups by which `controller` limits a process, the innermost first.
 pub fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();

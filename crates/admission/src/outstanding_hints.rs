@@ -89,8 +89,6 @@ pub(crate) struct OutstandingHints {
     ratio: Ratio,
     /// Hints still to be looked at before all have been.
     turn: usize,
-    /// Position of the furthest of them.
-    furthest: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -144,9 +142,6 @@ impl OutstandingHints {
             true => record.header.position,
             false => u64::MAX,
         };
-        if record.header.run < DISCLOSED {
-            self.furthest = self.furthest.max(position);
-        }
         for (key, bytes) in keys(record) {
             if self.hints.len() >= MOST
                 && let Some(oldest) = self.hints.pop_front()
@@ -239,19 +234,9 @@ impl OutstandingHints {
         self.known + pending + self.ratio.of(self.present)
     }
 
-    /// There are hints for later than `accesses`.
-    pub(crate) fn leads(&self, accesses: u64) -> bool {
-        self.furthest > accesses && !self.hints.is_empty()
-    }
-
     /// There are no hints.
     pub(crate) fn is_empty(&self) -> bool {
         self.hints.is_empty()
-    }
-
-    /// Restarts the measure of how far the shadow is ahead.
-    pub(crate) fn start_over(&mut self) {
-        self.furthest = 0;
     }
 }
 
@@ -346,7 +331,6 @@ mod tests {
         assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO), 0);
         assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 5);
         assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 0);
-        assert!(ahead.leads(18) && !ahead.leads(19));
         ahead.sweep(&told, SLACK + 5, 0, KEPT);
         assert_eq!(ahead.bytes(), 15 * CHUNK);
     }

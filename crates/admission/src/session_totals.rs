@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 use crate::degradation_counts::ReasonCounts;
 
 use crate::memory_budget::Budget;
-use crate::refault::SessionRefaults;
 use crate::session_load::SessionLoad;
 
 /// Totals of a session.
@@ -15,8 +14,6 @@ pub struct SessionTotals {
     pub budget: Budget,
     /// Load of the session.
     pub crowd: SessionLoad,
-    /// Stalls that were added.
-    pub ghost: SessionRefaults,
     /// Syncs of all processes.
     pub syncs: AtomicU64,
     /// Time-stamp ticks spent in syncs of all processes.
@@ -25,9 +22,4 @@ pub struct SessionTotals {
     pub stops: ReasonCounts,
     /// Hints that the target has passed without using them.
     pub overdue: AtomicU64,
-    /// Times that shadows were tried again.
-    pub trials: AtomicU64,
-    /// The longest time from a first hint to a stop, of shadows that had never been of use; in
-    /// microseconds.
-    pub longest_us: AtomicU64,
 }

@@ -1,5 +1,5 @@
 //! Keeps the shadows of one process within their bounds: no more is prefetched ahead of the target
-//! than the budget allows, and shadows that are not worth what they cost are stopped for a while.
+//! than the budget allows.
 //!
 //! Data that does not fit into the budget is held back here, in order, until the target has used
 //! something; a hint for a long range goes on in parts. Meanwhile the shadows, which see that they
@@ -12,24 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::process::proc_files::number;
 use crate::process::shared_memory::Mapping;
 use runahead_abi::hint_record::{
     DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
 };
 use runahead_abi::{Control, HintKind, Record};
 use runahead_estimators::access_identity::CHUNK_BYTES;
-use runahead_estimators::{Identity, Micros, Ticks};
-use runahead_predict::cost_benefit::{CostBenefit, INTERVAL, Sample, ShadowDecision, StopReason};
+use runahead_estimators::{Identity, Ticks};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::hint_progress::Progress;
 use crate::outstanding_hints::{self, OutstandingHints};
-use crate::refault;
 use crate::session_admission::SessionAdmission;
 
-/// Assumed length of a stall until one was measured, and its bounds.
-const STALL: Duration = Duration::from_millis(5);
-const STALLS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(1));
+/// Counts of a process are compared with those before at most this often.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// While hints are held back, room is looked for this often.
 const ROOM: Duration = Duration::from_millis(2);
 /// Hints that are held back at most.
@@ -44,20 +42,16 @@ pub(crate) struct Throttle {
     progress: Arc<Progress>,
     origin: Instant,
     ahead: OutstandingHints,
-    cost_benefit: CostBenefit,
-    ghost: refault::RefaultShare,
-    drops: refault::CacheDrops,
+    drops: CacheDrops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
     held_bytes: u64,
     /// Bytes that the budget has counted for this process.
     own: u64,
-    /// When hints were looked through last, and when the account was made up.
+    /// When hints were looked through last, and when counts were compared.
     swept: Duration,
     looked: Duration,
     overdue: u64,
     before: Counts,
-    /// When the first hint came of those that were judged last, if none of them has been used.
-    first: Option<Duration>,
     quiet: bool,
 }
 
@@ -72,7 +66,6 @@ pub(crate) fn is_taken_back(header: &Header, run: u32) -> bool {
 struct Counts {
     issued: u64,
     used: u64,
-    unforeseen: u64,
     lost: u64,
     /// Time that the target waited for foreseen data.
     late: Ticks,
@@ -83,7 +76,6 @@ impl Counts {
         Counts {
             issued: control.hints_issued.load(Relaxed),
             used: control.hints_used.load(Relaxed),
-            unforeseen: control.stalls_unforeseen.load(Relaxed),
             lost: control.hints_lost.load(Relaxed),
             late: Ticks(control.stall_ticks_foreseen.load(Relaxed)),
         }
@@ -104,9 +96,7 @@ impl Throttle {
             progress,
             origin: Instant::now(),
             ahead: OutstandingHints::default(),
-            cost_benefit: CostBenefit::default(),
-            ghost: refault::RefaultShare::default(),
-            drops: refault::CacheDrops::default(),
+            drops: CacheDrops::default(),
             held_back: VecDeque::new(),
             held_bytes: 0,
             own: 0,
@@ -114,15 +104,8 @@ impl Throttle {
             looked: Duration::ZERO,
             overdue: 0,
             before: Counts::default(),
-            first: None,
             quiet: true,
         }
-    }
-
-    /// Shadows are stopped.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.session.single_spindle.is_single_spindle()
-            || self.cost_benefit.until().is_some() && !self.session.without.memory
     }
 
     /// True if nothing may be taken out of the shadows' rings.
@@ -141,12 +124,9 @@ impl Throttle {
             header.flags &= !(EXPAND_NAMES | EXPAND_LISTINGS);
         }
         let record = &Record { header, ..*record };
-        // What the program itself discloses is no shadow's.
-        if !own && header.run < DISCLOSED && self.is_stopped() {
-            return self.forget(record);
-        }
-        // What the target waits for is its own there.
-        if own && self.session.single_spindle.is_single_spindle() {
+        // There are no shadows then, and the target reads what it waits for itself. What the
+        // program discloses is no shadow's.
+        if header.run < DISCLOSED && self.session.single_spindle.is_single_spindle() {
             return self.forget(record);
         }
         if own || record.kind != HintKind::Data {
@@ -228,11 +208,6 @@ impl Throttle {
         });
     }
 
-    /// A new shadow: how far the one before it was ahead says nothing.
-    pub(crate) fn start_over(&mut self) {
-        self.ahead.start_over();
-    }
-
     /// Says how much is ahead, to the shadows and to the other processes.
     pub(crate) fn publish(&mut self) {
         let control = &self.shared.control;
@@ -242,8 +217,9 @@ impl Throttle {
         control.bytes_ahead.store(bytes.saturating_add(self.held_bytes), Relaxed);
     }
 
-    /// Looks after what is ahead, and makes up the account when it is time to: what is to be done.
-    pub(crate) fn look(&mut self) -> Option<ShadowDecision> {
+    /// Looks after what is ahead. Data that may be gone is forgotten, and the target is told its
+    /// budget.
+    pub(crate) fn look(&mut self) {
         let now = self.origin.elapsed();
         let control = &self.shared.control;
         if now.saturating_sub(self.swept) >= SWEEP {
@@ -253,100 +229,34 @@ impl Throttle {
             self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now);
             self.publish();
         }
-        if now.saturating_sub(self.looked) < INTERVAL {
-            return None;
-        }
-        self.looked = now;
-        let sample = self.sample();
-        self.quiet = [sample.issued, sample.used, sample.missed] == [0; 3];
-        if sample.used > 0 {
-            self.first = None;
-        } else if sample.issued > 0 {
-            self.first.get_or_insert(now.saturating_sub(INTERVAL));
-        }
-        if self.session.without.memory {
-            return None;
-        }
-        let change = self.cost_benefit.observe(now, &sample);
-        let ledger = &self.session.ledger;
-        match change {
-            Some(ShadowDecision::Stop(why)) => self.note_stop(now, why),
-            Some(ShadowDecision::TryAgain) => _ = ledger.trials.fetch_add(1, Relaxed),
-            None => {}
-        }
-        change
-    }
-
-    fn note_stop(&mut self, now: Duration, why: StopReason) {
-        let ledger = &self.session.ledger;
-        ledger.stops.count(why.text());
-        if let Some(first) = self.first.take() {
-            let took = now.saturating_sub(first).as_micros() as u64;
-            ledger.longest_us.fetch_max(took, Relaxed);
+        if now.saturating_sub(self.looked) >= INTERVAL {
+            self.looked = now;
+            self.compare_counts();
         }
     }
 
-    fn sample(&mut self) -> Sample {
+    fn compare_counts(&mut self) {
         let control = &self.shared.control;
         let ledger = &self.session.ledger;
         let counts = Counts::of(control);
         let before = std::mem::replace(&mut self.before, counts);
-        let unforeseen = match self.ahead.leads(control.accesses.load(Relaxed)) {
-            true => counts.unforeseen.saturating_sub(before.unforeseen),
-            false => 0,
-        };
-        ledger.overdue.fetch_add(self.overdue, Relaxed);
-        let lost = counts.lost.saturating_sub(before.lost);
-        let late =
-            counts.late.saturating_sub(before.late).to_micros(self.session.waits.tick_rate());
-        let dropped = late > Micros(0) && self.drops.has_moved();
-        if lost > 0 || dropped {
+        let overdue = std::mem::take(&mut self.overdue);
+        ledger.overdue.fetch_add(overdue, Relaxed);
+        let dropped = counts.late > before.late && self.drops.has_moved();
+        if counts.lost > before.lost || dropped {
             self.ahead.lose(&self.shared.log);
         }
-        let allowance = ledger.budget.allowance(self.own);
-        control.bytes_budget.store(allowance, Relaxed);
-        let own = self.own;
-        let run = self.shared.run(control.run_request.load(Relaxed));
-        let shadows = [control.template_pid.load(Relaxed), run.pid.load(Relaxed)];
-        let stopped = self.is_stopped();
-        // The PID of an ended process may have been reused by another.
-        let held = || own + if stopped { 0 } else { refault::private_memory(&shadows) };
-        let refaults = control.refaults.load(Relaxed);
-        Sample {
-            issued: counts.issued.saturating_sub(before.issued),
-            used: counts.used.saturating_sub(before.used),
-            missed: unforeseen
-                .saturating_sub(lost)
-                .saturating_add(std::mem::take(&mut self.overdue)),
-            added: self.ghost.account(&ledger.ghost, refaults, refault::refaults, held),
-            lost,
-            late: Duration::from_micros(late.0),
-            dropped,
-            held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
-            stall: self.stall(),
-            depth: self.session.prefetcher.stats().limit,
-        }
-    }
-
-    /// Returns the mean length of a stall of this process.
-    fn stall(&self) -> Duration {
-        let control = &self.shared.control;
-        let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
-        let rate = self.session.waits.tick_rate();
-        let mean = waited.mean_of(control.stalls_unforeseen.load(Relaxed));
-        let mean = mean.map_or(STALL, |mean| Duration::from_micros(mean.to_micros(rate).0));
-        mean.clamp(STALLS.0, STALLS.1)
+        control.bytes_budget.store(ledger.budget.allowance(self.own), Relaxed);
+        self.quiet = overdue == 0 && (counts.issued, counts.used) == (before.issued, before.used);
     }
 
     /// Returns the longest time that the dispatcher may sleep.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        let now = self.origin.elapsed();
-        match self.cost_benefit.until() {
-            Some(until) => Some(until.saturating_sub(now).max(SWEEP)),
-            None if !self.held_back.is_empty() => Some(ROOM),
-            None if self.quiet && self.ahead.is_empty() => None,
-            None if self.quiet => Some(10 * INTERVAL),
-            None => Some(INTERVAL),
+        match self.quiet {
+            _ if !self.held_back.is_empty() => Some(ROOM),
+            true if self.ahead.is_empty() => None,
+            true => Some(10 * INTERVAL),
+            false => Some(INTERVAL),
         }
     }
 }
@@ -354,6 +264,20 @@ impl Throttle {
 impl Drop for Throttle {
     fn drop(&mut self) {
         self.session.ledger.budget.leave(self.own);
-        self.ghost.hold(&self.session.ledger.ghost, 0);
+    }
+}
+
+/// Detects that another process drops the page cache (`drop_caches`, proc_sys_vm(5)).
+#[derive(Default)]
+struct CacheDrops(Option<u64>);
+
+impl CacheDrops {
+    /// True if the page cache was dropped since the last call.
+    fn has_moved(&mut self) -> bool {
+        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let times = ["drop_pagecache", "drop_slab"].map(|name| number(&text, name));
+        let now = times.into_iter().flatten().reduce(u64::saturating_add);
+        let before = std::mem::replace(&mut self.0, now);
+        before.is_some() && before != now
     }
 }

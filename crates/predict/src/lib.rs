@@ -10,14 +10,12 @@
 //! | `program_loading` | files that follow from a program, and the order of their parts |
 //! | `file_guesses` | files that no hint names: neighbours, siblings, references |
 //! | `guess_budget` | how much may be spent on guesses |
-//! | `cost_benefit` | if the shadows of a process are worth their cost |
 //! | `read_sizes` | bounds on how much of a file is read |
 //! | `task_queue` | the queue that tasks wait in, as a trait |
 //! | `deferred_effects` | outcomes to report, collected |
 //! | `result_sink` | the receiver of outcomes, as a trait |
 #![forbid(unsafe_code)]
 
-pub mod cost_benefit;
 mod deferred_effects;
 mod directory_expansion;
 mod file_guesses;

@@ -78,17 +78,8 @@ pub struct MemoryStats {
     pub peak_bytes_ahead: u64,
     /// Hints that the target passed without using them. It may have used them later.
     pub hints_overdue: u64,
-    /// Times the target missed data that its log has as read: another process or the kernel evicted
-    /// it.
-    pub refaults: u64,
     /// Hints whose data was fetched, but evicted before the target used it.
     pub hints_lost: u64,
-    /// Stalls that shadows caused, as estimated.
-    pub stalls_added: u64,
-    /// Number of times that shadows were tried again after a stop.
-    pub trials: u64,
-    /// The longest time from a first hint to a stop, of shadows that were of no use at all.
-    pub slowest_stop_seconds: f64,
 }
 
 /// Statistics of a session. Times are in seconds.
@@ -199,7 +190,6 @@ impl Totals {
         plus(&mut counts.hints_used, c.hints_used.load(Relaxed));
         plus(&mut counts.traps, c.traps.load(Relaxed));
         plus(&mut counts.sites_patched, c.sites_patched.load(Relaxed));
-        plus(&mut counts.memory.refaults, c.refaults.load(Relaxed));
         plus(&mut counts.memory.hints_lost, c.hints_lost.load(Relaxed));
     }
 
@@ -210,9 +200,6 @@ impl Totals {
         memory.budget_bytes = ledger.budget.latest();
         memory.peak_bytes_ahead = ledger.budget.peak();
         memory.hints_overdue = ledger.overdue.load(Relaxed);
-        memory.stalls_added = ledger.ghost.added();
-        memory.trials = ledger.trials.load(Relaxed);
-        memory.slowest_stop_seconds = ledger.longest_us.load(Relaxed) as f64 / 1e6;
     }
 }
 

@@ -35,7 +35,6 @@ pub(super) fn begin_run(
     status.accesses.store(0, Relaxed);
     status.steering.store(0, Relaxed);
     status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
-    status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
     shadow_lifetime::die_with_parent(template)?;
     shadow_lifetime::run_when_idle();

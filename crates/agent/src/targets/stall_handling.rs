@@ -324,9 +324,6 @@ impl Target {
             shared.control.hints_lost.fetch_add(1, Relaxed);
         }
         let foreseen = state != HintState::Absent && !lost;
-        if state == HintState::Done && stall.hint.kind == HintKind::Data {
-            shared.control.refaults.fetch_add(1, Relaxed);
-        }
         let started = if foreseen { None } else { self.start_demand_read(session, &stall) };
         if !foreseen {
             let run = shared.control.run_request.load(Relaxed);

@@ -5,8 +5,8 @@
 //! Each program makes accesses to files of its own, directory by directory, computes in between,
 //! and waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints
 //! of files that are never used, then the run is given up), or hints nothing, and lookups and reads
-//! sometimes fail. What is guessed is brought in, too ([`simulated_guesses`]), and shadows are
-//! stopped where they cost more than they spare ([`shadows`]). What must hold is in
+//! sometimes fail. What is guessed is brought in, too ([`simulated_guesses`]). Nothing is read
+//! ahead once storage is seen to serve one request at a time. What must hold is in
 //! [`invariant_checks`], [`guess_account`] and [`seeded_worlds`]; that each check can fail is shown
 //! by planted violations.
 
@@ -30,11 +30,9 @@ use crate::request_queue::{Class, Found, Job, Place, Step};
 mod guess_account;
 mod invariant_checks;
 mod seeded_worlds;
-mod shadows;
 mod simulated_guesses;
 
 use invariant_checks::Checks;
-use shadows::Shadows;
 use simulated_guesses::{Directories, GuessUses, Guessing, Processors, SupervisorReport};
 
 const FILE_BYTES: u64 = 64 << 10;
@@ -147,7 +145,8 @@ struct Program {
     lead: u64,
     /// Runs per run that strays.
     strays: u64,
-    shadows: Shadows,
+    /// True if the storage serves one request at a time: nothing is read ahead for any program.
+    sole: bool,
     directories: Directories,
     memory: HashSet<File>,
     /// Files being read, and when they arrive.
@@ -262,9 +261,6 @@ impl World {
         };
         let record = Record { kind: HintKind::Data, header, path: path.as_bytes() };
         self.checks.hinted(program.client, file, header.run, demand, key);
-        if !demand {
-            self.programs[file.program].shadows.hinted(file);
-        }
         let program = &self.programs[file.program];
         let mut fx = Effects::default();
         let now = Duration::from_nanos(self.now);
@@ -380,7 +376,7 @@ impl World {
     /// The shadow hints as far as it may.
     fn shadow(&mut self, n: usize) {
         let program = &self.programs[n];
-        if !program.shadows.may_run() {
+        if program.sole {
             return;
         }
         let end = (program.position + program.lead).min(program.length);
@@ -421,9 +417,8 @@ impl World {
             if self.plant == Some(PlantedFault::IgnoresHorizon) { 1 << 40 } else { position };
         self.scheduler.reached(client, pretended);
         self.checks.reached(n, position);
-        let program = &mut self.programs[n];
         let foreseen = self.checks.is_open(file);
-        program.shadows.reached(file, foreseen || program.memory.contains(&file));
+        let program = &self.programs[n];
         if program.memory.contains(&file) {
             let next = self.now + program.compute;
             self.finds(n, file);
@@ -453,7 +448,7 @@ impl World {
         self.after(done, Event::Read(n, file));
         if !foreseen {
             self.waited(n, done - now);
-            if !self.programs[n].shadows.is_sole() {
+            if !self.programs[n].sole {
                 self.submit(file, true);
             }
         }

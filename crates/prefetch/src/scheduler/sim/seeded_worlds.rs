@@ -51,7 +51,7 @@ fn program(
         hinted: 0,
         lead: [0, 50, 400, 4000][random.below(4) as usize],
         strays: [0, 2, 3, 5][random.below(4) as usize],
-        shadows: Shadows::default(),
+        sole: false,
         directories: directories(random),
         memory: HashSet::new(),
         arriving: HashMap::new(),

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use runahead_estimators::ChunkIndex;
-use runahead_predict::cost_benefit::INTERVAL;
 use runahead_predict::{Completion, GuessTask, Name, Sink};
 
 use super::*;
@@ -216,8 +215,6 @@ impl World {
         let waits = &mut self.programs[n].told.waits;
         *waits = (waits.0 + 1, waits.1 + time);
         self.checks.account.waited(time);
-        let waits = &mut self.programs[n].shadows.waits;
-        *waits = (waits.0 + 1, waits.1 + time);
     }
 
     /// The supervisor looks at program `n`, and tells the scheduler.
@@ -236,11 +233,24 @@ impl World {
             self.scheduler.contended((delayed - told.delayed) as f64 / new as f64);
             (told.processor, told.delayed) = (used, delayed);
         }
-        if self.now - self.programs[n].shadows.weighed() >= INTERVAL.as_nanos() as u64 {
-            self.weigh(n);
+        if self.scheduler.is_sole() && !self.programs[n].sole {
+            self.stop_shadows(n);
         }
         if self.programs[n].position < self.programs[n].length {
             self.after(self.now + TELL, Event::Tell(n));
         }
+    }
+
+    /// Ends the shadow of program `n` for good, and drops its hints.
+    fn stop_shadows(&mut self, n: usize) {
+        let program = &mut self.programs[n];
+        program.sole = true;
+        program.run += 1;
+        program.hinted = program.position;
+        let (client, run) = (program.client, program.run);
+        self.checks.gave_up(n, run);
+        let mut fx = Effects::default();
+        self.scheduler.drop_stale(client, Some(run), &mut fx);
+        self.settle(fx);
     }
 }
