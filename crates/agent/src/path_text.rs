@@ -67,13 +67,14 @@ pub fn decimal(number: u32, text: &mut [u8]) {
     text.iter_mut().zip(digits[..count].iter().rev()).for_each(|(place, digit)| *place = *digit);
 }
 
-/// `/proc/self/fd/N`, NUL-terminated.
+/// `/proc/thread-self/fd/N`, NUL-terminated. By the thread, since the descriptors of a process whose
+/// first thread has ended cannot be found by its PID.
 pub struct FdPath([u8; 32]);
 
 impl FdPath {
     /// The name by which `fd` can be opened again.
     pub fn new(fd: Fd) -> Self {
-        const PREFIX: &[u8] = b"/proc/self/fd/";
+        const PREFIX: &[u8] = b"/proc/thread-self/fd/";
         let mut text = [0u8; 32];
         text[..PREFIX.len()].copy_from_slice(PREFIX);
         decimal(fd as u32, &mut text[PREFIX.len()..]);
@@ -127,9 +128,11 @@ mod tests {
 
     #[test]
     fn descriptors_have_names() {
-        for (fd, name) in
-            [(0, "/proc/self/fd/0"), (7, "/proc/self/fd/7"), (1023, "/proc/self/fd/1023")]
-        {
+        for (fd, name) in [
+            (0, "/proc/thread-self/fd/0"),
+            (7, "/proc/thread-self/fd/7"),
+            (i32::MAX, "/proc/thread-self/fd/2147483647"),
+        ] {
             let path = FdPath::new(fd);
             assert_eq!(&path.0[..name.len() + 1], [name.as_bytes(), b"\0"].concat());
         }

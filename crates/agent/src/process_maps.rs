@@ -32,7 +32,8 @@ pub struct Mapping {
 pub fn each<const NAME: usize>(
     mut each: impl FnMut(Mapping, &[u8]) -> sys::Result<()>,
 ) -> sys::Result<()> {
-    let maps = sys::openat2(AT_FDCWD, c"/proc/self/maps".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
+    let maps =
+        sys::openat2(AT_FDCWD, c"/proc/thread-self/maps".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
     let result = read::<NAME>(maps, &mut each);
     sys::close(maps).and(result)
 }

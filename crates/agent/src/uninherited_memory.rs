@@ -102,8 +102,8 @@ pub(crate) fn exclude_from_fork(session: &Session, stack: u64) -> bool {
     let open = |path: &core::ffi::CStr| {
         sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDONLY | k::O_CLOEXEC, 0, 0)
     };
-    let Ok(memory) = open(c"/proc/self/mem") else { return false };
-    let pages = is_swapped(session).then(|| open(c"/proc/self/pagemap").ok()).flatten();
+    let Ok(memory) = open(c"/proc/thread-self/mem") else { return false };
+    let pages = is_swapped(session).then(|| open(c"/proc/thread-self/pagemap").ok()).flatten();
     kept_out.from = TargetMemory { memory, pages };
     let here = core::ptr::from_ref(&memory) as u64;
     let of_thread = plane::thread::pointer() & !(THREAD_BYTES - 1);

@@ -58,8 +58,8 @@ CASE(the_first_thread_ends_first)
 	pthread_exit(0);
 }
 
-/* Ends by itself once the first thread is a zombie; the last to end gives the status. */
-static void *after_the_first(void *arg)
+/* Waits until the first thread is a zombie. */
+static void await_the_first_end(void)
 {
 	char text[200], state = 0;
 	while (state != 'Z') {
@@ -69,6 +69,12 @@ static void *after_the_first(void *arg)
 		close(fd);
 		state = strrchr(text, ')')[2];
 	}
+}
+
+/* Ends by itself then; the last to end gives the status. */
+static void *after_the_first(void *arg)
+{
+	await_the_first_end();
 	stall(20, 3);
 	raw(SYS_exit, 5, 0, 0, 0, 0, 0);
 	return 0;
@@ -90,6 +96,72 @@ CASE(the_first_thread_ends_by_call)
 		raw(SYS_exit, 3, 0, 0, 0, 0, 0);
 	}
 	ended("by its last thread", child);
+}
+
+/* What a thread may still do once the first thread is a zombie: the kernel has no memory and no
+ * descriptors under the number of the process then. */
+static void told(int number)
+{
+	write(1, "handler\n", 8);
+}
+
+static void *says(void *arg)
+{
+	puts(arg);
+	return 0;
+}
+
+static void *works_on(void *arg)
+{
+	pthread_t t;
+	sigset_t set;
+	char *line = 0;
+	size_t room = 0;
+	int p[2];
+
+	await_the_first_end();
+	pthread_create(&t, 0, says, "a thread of it");
+	pthread_join(t, 0);
+	kill(getpid(), SIGUSR2);
+	stall(0, 5);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	ask(pthread_sigmask(SIG_BLOCK, &set, 0));
+	fflush(stdout);
+	ask(system("echo a shell; exit 3"));
+	pid_t child = must(vfork());
+	if (child == 0)
+		_exit(4);
+	ended("a vfork child", child);
+	child = must(fork());
+	if (child == 0) {
+		execl("/bin/sh", "sh", "-c", "exit 6", NULL);
+		_exit(99);
+	}
+	ended("an exec", child);
+	must(pipe(p));
+	must(fcntl(p[0], F_DUPFD, 50));
+	write_file(in_work("after the first"), "text\n", 0644);
+	FILE *f = fopen(in_work("after the first"), "r");
+	getline(&line, &room, f);
+	printf("%s%s\n", line, access("/proc/thread-self/fd/50", F_OK) ? "no descriptor" : "a descriptor");
+	void *map = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(map, 1, 1 << 20);
+	must(munmap(map, 1 << 20));
+	stall(10, 20);
+	exit(7);
+}
+
+CASE(a_thread_works_after_the_first)
+{
+	pid_t child = must(fork());
+	if (child == 0) {
+		pthread_t t;
+		signal(SIGUSR2, told);
+		pthread_create(&t, 0, works_on, 0);
+		pthread_exit(0);
+	}
+	ended("a process without its first thread", child);
 }
 
 static void *reads_for_ever(void *arg)

@@ -141,7 +141,7 @@ pub(super) fn give_up_inherited() -> sys::Result<()> {
     files.table = [FREE_DESCRIPTOR; TRACKED_DESCRIPTORS];
     let list = sys::openat2(
         AT_FDCWD,
-        c"/proc/self/fd".as_ptr() as u64,
+        c"/proc/thread-self/fd".as_ptr() as u64,
         k::O_DIRECTORY | k::O_CLOEXEC,
         0,
         0,

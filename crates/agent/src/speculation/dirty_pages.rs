@@ -72,7 +72,7 @@ pub struct Pagemap(pub Fd);
 impl Pagemap {
     /// Opens the map of the process's pages (proc_pid_pagemap(5)).
     pub fn open() -> sys::Result<Pagemap> {
-        let path = c"/proc/self/pagemap".as_ptr() as u64;
+        let path = c"/proc/thread-self/pagemap".as_ptr() as u64;
         sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).map(Pagemap)
     }
 

@@ -105,7 +105,7 @@ impl FlushOnClose {
 }
 
 /// Directory that lists the process's descriptors.
-const FD_DIRECTORY: &core::ffi::CStr = c"/proc/self/fd";
+const FD_DIRECTORY: &core::ffi::CStr = c"/proc/thread-self/fd";
 
 /// Number of open descriptors, from the kernel.
 fn count_descriptors() -> Option<u64> {
@@ -147,7 +147,7 @@ fn closes_quietly(mount: u64, fd: Fd) -> bool {
 
 /// True if the mount's file system needs no flush at close; `None` if the mount is not listed.
 fn mount_closes_quietly(mount: u64) -> Option<bool> {
-    let path = c"/proc/self/mountinfo".as_ptr() as u64;
+    let path = c"/proc/thread-self/mountinfo".as_ptr() as u64;
     let list = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
     let (mut scanner, mut at, mut buf) = (MountinfoScanner::new(mount), 0, [0u8; 2048]);
     let mut found = None;

@@ -30,7 +30,7 @@ pub(super) enum PageSource {
 
 impl PageSource {
     pub(super) fn of_this_process() -> sys::Result<Self> {
-        let path = c"/proc/self/pagemap".as_ptr() as u64;
+        let path = c"/proc/thread-self/pagemap".as_ptr() as u64;
         sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(PageSource::Own)
     }
 

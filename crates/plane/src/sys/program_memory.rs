@@ -46,7 +46,8 @@ fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
     let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
     let (to, from, count) = (core::ptr::from_ref(local), remote.as_ptr(), remote.len());
     let read = |process: u32| call!(nr::PROCESS_VM_READV, process, to, 1, from, count, 0);
-    let of_this_process = || match read(sys::getpid()) {
+    // By the calling thread: a process whose first thread has ended has no memory by its PID.
+    let of_this_process = || match read(sys::gettid()) {
         Err(error) if is_refusal(error) => read_what_is_there(local.base, remote),
         read => read,
     };
@@ -56,7 +57,7 @@ fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
     }
     match read(known.load(Relaxed)) {
         // A vfork child has its parent's number there, and the parent's memory; but it may be that
-        // it may not read that by this name.
+        // it may not read that by this name. ESRCH: the first thread has ended.
         Err(Errno(EPERM | ESRCH | ENOSYS)) => of_this_process(),
         read => read,
     }
@@ -166,7 +167,7 @@ pub unsafe fn scatter<const N: usize>(from: &[IoVec; N], to: &[IoVec; N]) -> Res
     let written = if refused {
         Err(Errno(EPERM))
     } else {
-        call!(nr::PROCESS_VM_WRITEV, sys::getpid(), from.as_ptr(), N, to.as_ptr(), N, 0)
+        call!(nr::PROCESS_VM_WRITEV, sys::gettid(), from.as_ptr(), N, to.as_ptr(), N, 0)
     };
     match written {
         Ok(copied) if copied == all => Ok(()),
