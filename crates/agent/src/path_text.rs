@@ -67,8 +67,8 @@ pub fn decimal(number: u32, text: &mut [u8]) {
     text.iter_mut().zip(digits[..count].iter().rev()).for_each(|(place, digit)| *place = *digit);
 }
 
-/// `/proc/thread-self/fd/N`, NUL-terminated. By the thread, since the descriptors of a process whose
-/// first thread has ended cannot be found by its PID.
+/// `/proc/thread-self/fd/N`, NUL-terminated. It names the thread: after the end of the first
+/// thread of a process, the PID leads to no descriptors.
 pub struct FdPath([u8; 32]);
 
 impl FdPath {
