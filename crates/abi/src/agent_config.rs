@@ -7,8 +7,8 @@
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
-use runahead_estimators::TickRate;
 
+use runahead_estimators::TickRate;
 use runahead_estimators::follow_filter::{FollowFilter, PROGRAMS_MAX};
 use runahead_estimators::slow_devices::{SLOW_DEVICES_MAX, SlowDevices};
 

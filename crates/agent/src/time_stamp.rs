@@ -1,8 +1,9 @@
 //! The time-stamp counter, in the unit that the supervisor knows. `plane` has no units of its own
 //! and gives the bare count.
 
-use crate::arch;
 use runahead_estimators::Ticks;
+
+use crate::arch;
 
 /// Time-stamp of this moment.
 #[inline]

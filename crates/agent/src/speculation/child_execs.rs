@@ -58,7 +58,7 @@ pub fn prepare(call: &Call) -> Exec {
     let (Ok(Some(((id, on), mask))), Some(table)) = (birth, table_host::table()) else {
         return Exec::Waits;
     };
-    let believed = call.thread.believed_mask(mask);
+    let believed = call.thread.as_believed(mask);
     table.leave_behind(id, on, believed);
     match targets::prepare_strictly(call, id.0, checkpoint::BLOCKED_SIGNALS) {
         Ok(token) => {

@@ -34,7 +34,7 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
         return Some(sys::fail(sys::EINVAL));
     }
     let changed = checkpoint::with(|process| {
-        let was = call.thread.believed_mask(process.threads.own_mask()?);
+        let was = call.thread.as_believed(process.threads.own_mask()?);
         let Some(given) = given else { return Some(was) };
         let now = match how as u32 {
             k::SIG_BLOCK => was | given,

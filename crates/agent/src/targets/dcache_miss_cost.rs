@@ -12,6 +12,7 @@
 //! Threads share the counts and occasionally lose one to each other.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use runahead_estimators::Micros;
 
 use super::stall_probing::SHORT_WAIT;

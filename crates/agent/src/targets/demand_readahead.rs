@@ -7,8 +7,8 @@
 //! the needed blocks are started.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use runahead_estimators::Ticks;
 
+use runahead_estimators::Ticks;
 use runahead_estimators::access_identity::CHUNK_BYTES;
 
 /// Number of files whose last wait is remembered.

@@ -1,9 +1,9 @@
 //! Choice of the threads whose page faults are checked, and how often ([`super::page_faults`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runahead_estimators::Ticks;
 
 use linux_raw_sys::general as k;
+use runahead_estimators::Ticks;
 
 use crate::plane;
 use crate::plane::thread::{Faults, Thread};

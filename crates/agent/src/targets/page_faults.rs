@@ -14,6 +14,7 @@
 //! has no timer.
 
 use core::sync::atomic::Ordering::Relaxed;
+
 use runahead_estimators::{Micros, Ticks};
 
 use super::call_outcome::SyncSide;

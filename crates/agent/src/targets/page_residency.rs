@@ -5,9 +5,9 @@
 //! a descriptor, mincore(2) tells which pages are in memory.
 
 use core::ops::Range;
-use runahead_estimators::Ticks;
 
 use linux_raw_sys::general as k;
+use runahead_estimators::Ticks;
 
 use crate::plane::AddressRange;
 pub(super) use crate::sys::PAGE;

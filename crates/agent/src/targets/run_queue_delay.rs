@@ -5,9 +5,9 @@
 //! source is run_delay in /proc/pid/schedstat (proc(5)).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use runahead_estimators::Micros;
 
 use linux_raw_sys::general as k;
+use runahead_estimators::Micros;
 
 use crate::plane::{self, signal_block};
 use crate::sys::{self, AT_FDCWD};

@@ -8,9 +8,9 @@
 //! it collects it; another thread that waits for any child of any kind could find it first.
 
 use core::sync::atomic::Ordering::Relaxed;
-use runahead_estimators::Micros;
 
 use linux_raw_sys::general as k;
+use runahead_estimators::Micros;
 
 use super::exec;
 use super::target_state::{TARGET, Target};

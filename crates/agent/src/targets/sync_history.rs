@@ -36,11 +36,11 @@ pub(crate) struct SyncHistory {
     /// Mean wait of a page fault, if the thread waits for faults now; 0: it waits for calls.
     pub(super) fault_wait: Ticks,
     /// True once a sync was considered because of page faults.
-    pub(super) has_synced_for_faults: bool,
+    has_synced_for_faults: bool,
     /// Hints issued and used at the last check of faults.
     hints_issued: u64,
     hints_used: u64,
-    pub(super) concurrency: ConcurrencyMeter,
+    concurrency: ConcurrencyMeter,
 }
 
 impl SyncHistory {
@@ -64,10 +64,9 @@ impl SyncHistory {
     /// shadow that is at work with results gets `turn` to get ahead.
     pub(super) fn shadow_foresees(&mut self, session: &Session, faults: u64, turn: Ticks) -> bool {
         let control = &session.shared().control;
-        let replace = core::mem::replace::<u64>;
         let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
-        let issued_before = replace(&mut self.hints_issued, issued);
-        let used_before = replace(&mut self.hints_used, used);
+        let issued_before = core::mem::replace(&mut self.hints_issued, issued);
+        let used_before = core::mem::replace(&mut self.hints_used, used);
         if used.saturating_sub(used_before) > HINTS_PER_FAULT * faults {
             return true;
         }
@@ -81,7 +80,7 @@ impl SyncHistory {
     pub(super) fn is_due(
         &mut self,
         session: &'static Session,
-        family: &ChildStalls,
+        children: &ChildStalls,
         stalls: u64,
     ) -> bool {
         let control = &session.shared().control;
@@ -95,7 +94,7 @@ impl SyncHistory {
         // Uses by children show in no log of this process.
         let open =
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
-        let warm = family.take_warm_execs().min(open);
+        let warm = children.take_warm_execs().min(open);
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
         let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
@@ -116,11 +115,11 @@ impl SyncHistory {
     /// Inputs for the budget as they are now.
     pub(super) fn observe(&self, session: &Session) -> SyncInputs {
         let control = &session.shared().control;
-        let crowd = match session.is_without(without::CONCURRENCY) {
+        let concurrency = match session.is_without(without::CONCURRENCY) {
             true => Concurrency::default(),
             false => self.concurrency.current().combined_with(Concurrency::of_session(control)),
         };
-        let mut seen = seen(control, crowd, session.tick_rate());
+        let mut seen = budget_inputs(control, concurrency, session.tick_rate());
         if uninherited_memory::is_worth_excluding(session, seen.own_pages) {
             // Such a sync copies little.
             seen.own_pages = 0;
@@ -141,7 +140,7 @@ pub(super) fn has_room(session: &Session, faults: u64) -> bool {
 }
 
 /// Inputs for the budget, from the counters that are shared with the supervisor.
-fn seen(control: &Control, crowd: Concurrency, rate: TickRate) -> SyncInputs {
+fn budget_inputs(control: &Control, concurrency: Concurrency, rate: TickRate) -> SyncInputs {
     let faults = sys::minor_faults();
     let waited = Ticks(control.stall_ticks_unforeseen.load(Relaxed));
     // A shell does not wait for storage itself; the programs that it starts do.
@@ -163,6 +162,6 @@ fn seen(control: &Control, crowd: Concurrency, rate: TickRate) -> SyncInputs {
         data_hints_used: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
-        concurrency: crowd,
+        concurrency,
     }
 }

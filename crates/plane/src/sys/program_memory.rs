@@ -46,7 +46,8 @@ fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
     let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
     let (to, from, count) = (core::ptr::from_ref(local), remote.as_ptr(), remote.len());
     let read = |process: u32| call!(nr::PROCESS_VM_READV, process, to, 1, from, count, 0);
-    // By the calling thread: a process whose first thread has ended has no memory by its PID.
+    // By the calling thread: a process whose first thread has ended has no memory by its PID. A TID
+    // is not kept as the PID is: once its thread has ended, another process may have it.
     let of_this_process = || match read(sys::gettid()) {
         Err(error) if is_refusal(error) => read_what_is_there(local.base, remote),
         read => read,

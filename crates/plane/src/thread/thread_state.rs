@@ -163,19 +163,14 @@ impl Thread {
         self.has_held_signals.set(1);
     }
 
-    /// Returns the mask that the program believes to have when the kernel has `mask`.
-    pub fn believed_mask(&self, mask: u64) -> u64 {
-        self.as_believed(mask)
-    }
-
     /// Notes the mask that the program believes to have. Returns the one for the kernel.
     pub fn believe_mask(&self, mask: u64) -> u64 {
         self.blocked.set(kernel_signals::has_sigsys(mask));
         kernel_signals::without_sigsys(mask)
     }
 
-    /// `mask` with SIGSYS as the program believes it to be.
-    pub(crate) fn as_believed(&self, mask: u64) -> u64 {
+    /// Returns the mask that the program believes to have when the kernel has `mask`.
+    pub fn as_believed(&self, mask: u64) -> u64 {
         if self.blocked.get() {
             mask | kernel_signals::SYS_BIT
         } else {
