@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::suites::suite_definition::Suite;
 use crate::suites::{cpython, gnu_tools, go_packages, libc_test, ltp, other_tools};
-use crate::suites::{perl_core, pipe_scripts, planted_units};
+use crate::suites::{perl_core, pipe_scripts, planted_units, process_states};
 
 /// Suites, without the one that tests the harness.
 pub const SUITES: &[&Suite] = &[
@@ -26,6 +26,8 @@ pub const SUITES: &[&Suite] = &[
     &other_tools::LIBUV,
     &other_tools::UTIL_LINUX,
     &pipe_scripts::SCRIPTS,
+    &process_states::RR,
+    &process_states::ZDTM,
 ];
 
 /// Returns the suite of this name, also the one that tests the harness.

@@ -12,3 +12,4 @@ mod other_tools;
 mod perl_core;
 mod pipe_scripts;
 mod planted_units;
+mod process_states;
