@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::install::in_writable_directory;
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
+use crate::widened_directory::WidenedDirectories;
 use crate::{Change, Error, Result, install, io_error};
 
 /// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.
@@ -178,10 +179,12 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         }
         Step::Install(path) => {
             let path = path.path();
+            let _widened = WidenedDirectories::above(upper, &source(&path));
             install::install(&source(&path), &path)
         }
         Step::Dress(path) => {
             let (path, from) = (path.path(), source(&path.path()));
+            let _widened = WidenedDirectories::above(upper, &from);
             let found = fs::symlink_metadata(&from).map_err(io_error("examine", &from))?;
             install::copy_metadata(&from, &path, &found).map_err(io_error("change", &path))
         }

@@ -1,13 +1,14 @@
 //! Moves one entry into place, completely or not at all.
 
 use std::fs::{self, File, FileTimes, Metadata};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 
+use crate::widened_directory::WidenedDirectory;
 use crate::{Result, io_error};
 
 /// Moves the entry at `from` to `to`, where nothing is, or a file that it replaces.
@@ -18,12 +19,10 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io_error("examine", from)(error)),
     };
-    if found.file_type().is_socket() {
-        return fs::remove_file(from).map_err(io_error("remove", from));
-    }
     let there = fs::symlink_metadata(to).ok().filter(Metadata::is_file);
-    // Replacing the file would break its other links, or change its owner.
-    let keeps = |there: &Metadata| there.nlink() > 1 || there.uid() != found.uid();
+    // Replacing the file would break its other links, or change an owner that the try could not
+    // change.
+    let keeps = |there: &Metadata| there.nlink() > 1 || !could_change_owner(there);
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
         _ => in_writable_directory(to, || move_into_place(from, to, &found)),
@@ -61,8 +60,28 @@ pub(crate) fn in_writable_directory(
     }
 }
 
+/// True if a process of the try could set the file's owners, so that the copy has those that the
+/// command asked for. Else the copy belongs to the user.
+pub(crate) fn could_change_owner(there: &Metadata) -> bool {
+    let user = rustix::process::geteuid();
+    user.is_root() || (there.uid() == user.as_raw() && is_own_group(there.gid()))
+}
+
+/// True if this process belongs to the group.
+fn is_own_group(group: u32) -> bool {
+    let is_it = |own: rustix::process::Gid| own.as_raw() == group;
+    is_it(rustix::process::getegid())
+        || rustix::process::getgroups().is_ok_and(|groups| groups.into_iter().any(is_it))
+}
+
 fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
-    match fs::rename(from, to) {
+    // A directory that moves to another one is written to: its entry `..` changes.
+    let widened = found.is_dir().then(|| WidenedDirectory::new(from));
+    let moved = fs::rename(from, to);
+    if let (Ok(()), Some(widened)) = (&moved, widened) {
+        widened.restore_at(to);
+    }
+    match moved {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             let beside = temporary_sibling(to);
             remove_all(&beside)?;
@@ -102,33 +121,55 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         kind if kind.is_symlink() => symlink(fs::read_link(from)?, to)?,
         kind if kind.is_dir() => {
             fs::create_dir(to)?;
-            crate::store::make_owner_writable(from);
+            let _widened = WidenedDirectory::new(from);
             for entry in fs::read_dir(from)? {
                 let name = entry?.file_name();
                 let inner = from.join(&name);
                 copy_whole(&inner, &to.join(&name), &fs::symlink_metadata(&inner)?)?;
             }
         }
-        kind if kind.is_fifo() => {
-            rustix::fs::mknodat(CWD, to, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        kind if kind.is_fifo() || kind.is_socket() => {
+            let kind = if kind.is_fifo() { FileType::Fifo } else { FileType::Socket };
+            rustix::fs::mknodat(CWD, to, kind, Mode::RUSR | Mode::WUSR, 0)?;
         }
-        kind if kind.is_file() => {
-            let (mut source, mut target) = (File::open(from)?, File::create_new(to)?);
-            io::copy(&mut source, &mut target)?;
-        }
+        kind if kind.is_file() => copy_contents(&File::open(from)?, &File::create_new(to)?)?,
         _ => return Ok(()),
     }
     copy_metadata(from, to, found)?;
     set_times(to, found)
 }
 
+/// Copies the contents to an empty file. Holes stay holes where the file system reports them.
+fn copy_contents(mut source: &File, mut target: &File) -> io::Result<()> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut at = 0;
+    loop {
+        let data = match seek(source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(_) => {
+                source.seek(io::SeekFrom::Start(at))?;
+                target.seek(io::SeekFrom::Start(at))?;
+                return io::copy(&mut source, &mut target).map(drop);
+            }
+        };
+        let hole = seek(source, SeekFrom::Hole(data))?;
+        source.seek(io::SeekFrom::Start(data))?;
+        target.seek(io::SeekFrom::Start(data))?;
+        io::copy(&mut source.take(hole - data), &mut target)?;
+        at = hole;
+    }
+    target.set_len(source.metadata()?.len())
+}
+
 /// Copies owner, permissions and extended attributes of `from` to `to`.
 pub(crate) fn copy_metadata(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
+    let there = fs::symlink_metadata(to)?;
+    if could_change_owner(&there) && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
         std::os::unix::fs::lchown(to, Some(found.uid()), Some(found.gid()))?;
     }
     if !found.is_symlink() {
-        copy_attributes(from, to);
+        copy_attributes(from, to, there.dev() == found.dev())?;
         fs::set_permissions(to, fs::Permissions::from_mode(found.mode() & 0o7777))?;
     }
     Ok(())
@@ -180,26 +221,40 @@ pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
     attributes(a) == attributes(b)
 }
 
-/// Copies extended attributes as far as the user may set them.
-fn copy_attributes(from: &Path, to: &Path) {
-    for (name, value) in attributes(from) {
+/// Gives `to` the extended attributes of `from`, access control lists among them. Those that `from`
+/// lacks are removed if `is_one_file_system`: another one may be unable to keep them.
+fn copy_attributes(from: &Path, to: &Path, is_one_file_system: bool) -> io::Result<()> {
+    let (wanted, there) = (attributes(from), attributes(to));
+    for (name, value) in wanted.iter().filter(|attribute| !there.contains(attribute)) {
         let flags = rustix::fs::XattrFlags::empty();
-        let _ = rustix::fs::lsetxattr(to, &name[..], &value, flags);
+        match rustix::fs::lsetxattr(to, &name[..], value, flags) {
+            // The kernel's security modules set theirs anew.
+            Err(_) if !is_users(name) => {}
+            set => set?,
+        }
     }
+    let is_extra = |name: &[u8]| is_users(name) && !wanted.iter().any(|(other, _)| other == name);
+    for (name, _) in there.iter().filter(|(name, _)| is_one_file_system && is_extra(name)) {
+        rustix::fs::lremovexattr(to, &name[..])?;
+    }
+    Ok(())
+}
+
+/// True if an ordinary user may set attributes of this name.
+fn is_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
 /// Overwrites the contents of the file `to`, which stays the same inode. An interrupted write is
 /// repeated.
 fn write_into(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
-    let (mut source, mut target) = (File::open(from)?, File::options().write(true).open(to)?);
+    let (source, target) = (File::open(from)?, File::options().write(true).open(to)?);
     target.set_len(0)?;
-    io::copy(&mut source, &mut target)?;
-    let there = target.metadata()?;
-    if there.mode() != found.mode() {
-        // Fails if another user owns the file; then the try could not change the permissions
-        // either.
-        let mode = fs::Permissions::from_mode(found.mode() & 0o7777);
-        let _ = fs::set_permissions(to, mode);
+    copy_contents(&source, &target)?;
+    // Fails if another user owns the file; then the try could not change them either.
+    let owned = copy_metadata(from, to, found);
+    if could_change_owner(&target.metadata()?) {
+        owned?;
     }
     let times = FileTimes::new().set_modified(found.modified()?);
     let _ = target.set_times(times);

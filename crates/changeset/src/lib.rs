@@ -11,6 +11,7 @@
 //! | [`commit`] | the commit, in steps that can be resumed |
 //! | `recorded_origins` | what names led to before their first change |
 //! | `install` | the move of one entry into place |
+//! | `widened_directory` | permissions that are widened for a while |
 //!
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
@@ -21,6 +22,7 @@ mod install;
 mod recorded_origins;
 pub mod store;
 pub mod try_changes;
+mod widened_directory;
 
 pub use commit::CommitOutcome;
 pub use store::{Store, Try, TryMetadata};

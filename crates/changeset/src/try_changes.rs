@@ -10,6 +10,7 @@ use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
 use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
+use crate::widened_directory::WidenedDirectories;
 use crate::{Error, Result, install, io_error};
 
 /// Kind of a change to a name.
@@ -38,7 +39,7 @@ pub enum FileType {
     Symlink,
     /// A named pipe.
     Fifo,
-    /// A socket. It is not committed: no process listens on it after the try.
+    /// A socket. After a commit no process listens on it, as after the end of the command.
     Socket,
     /// A device.
     Device,
@@ -90,6 +91,8 @@ pub struct Changes {
     pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
     /// Directories of these whose time is that of the try.
     newer: BTreeSet<PathBuf>,
+    /// Directories of the upper tree that can be looked into as long as this lives.
+    widened: WidenedDirectories,
 }
 
 impl Changes {
@@ -154,14 +157,14 @@ impl Changes {
 
     /// Compares a directory of both trees: `upper` is the upper directory of `path`.
     fn compare_directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
-        for entry in entries(upper)? {
+        for entry in self.entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
             let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             let current = current_metadata(&path)?;
             let is_gone = origins.whiteouts.contains(&path);
             let is_directory = current.as_ref().is_some_and(Metadata::is_dir);
             if found.is_dir() && is_directory && !is_gone {
-                self.compare_attributes(&path, &found, current.as_ref(), origins);
+                self.compare_attributes((&upper, &found), &path, current.as_ref(), origins);
                 self.compare_directory(&upper, &path, origins)?;
                 continue;
             }
@@ -191,7 +194,7 @@ impl Changes {
 
     /// Adds everything below a new directory.
     fn add_new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
-        for entry in entries(upper)? {
+        for entry in self.entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
             let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             self.add(Change {
@@ -212,8 +215,8 @@ impl Changes {
     /// Compares permissions, owners and times of a directory of both trees.
     fn compare_attributes(
         &mut self,
+        (upper_path, upper): (&Path, &Metadata),
         path: &Path,
-        upper: &Metadata,
         current: Option<&Metadata>,
         origins: &Origins,
     ) {
@@ -227,9 +230,9 @@ impl Changes {
         self.times.insert(path.to_owned(), time(upper).max(time(real)));
         // Origins are recorded only for changes that were asked for.
         let Some(origin) = origins.of(path) else { return };
-        let is_root = rustix::process::geteuid().is_root();
-        let owners = |of: &Metadata| if is_root { (of.uid(), of.gid()) } else { (0, of.gid()) };
-        let is_changed = upper.mode() != origin.mode as u32 || owners(upper) != owners(real);
+        let is_changed = upper.mode() != origin.mode as u32
+            || !have_same_owners(upper, real)
+            || !install::have_same_attributes(upper_path, path);
         if is_changed || time(upper) != (origin.mtime[0] as i64, origin.mtime[1] as i64) {
             self.times.insert(path.to_owned(), time(upper));
             let same = is_same_directory(origin, current);
@@ -242,6 +245,16 @@ impl Changes {
                 replaces_other_type: false,
             });
         }
+    }
+
+    /// Returns the names in an upper directory, sorted.
+    fn entries(&mut self, directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+        self.widened.add(directory);
+        let list = fs::read_dir(directory).map_err(io_error("list", directory))?;
+        let names: std::io::Result<Vec<_>> = list.map(|entry| Ok(entry?.file_name())).collect();
+        let mut names = names.map_err(io_error("list", directory))?;
+        names.sort();
+        Ok(names)
     }
 
     /// Adds everything at and below a whiteout.
@@ -306,9 +319,16 @@ fn is_unchanged_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Met
     upper.is_file()
         && upper.nlink() == 1
         && about(upper) == about(real)
+        && have_same_owners(upper, real)
         && is_unchanged(was, Some(real))
         && install::have_same_attributes(upper_path, real_path)
         && have_same_contents(upper_path, real_path).unwrap_or(false)
+}
+
+/// True if the try has not changed the owners of the entry `real`. A copy of an entry whose owners
+/// the user cannot set belongs to the user.
+fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
+    !install::could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
 }
 
 fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
@@ -324,15 +344,6 @@ fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
             return Ok(from_a == from_b);
         }
     }
-}
-
-fn entries(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
-    crate::store::make_owner_writable(directory);
-    let list = fs::read_dir(directory).map_err(io_error("list", directory))?;
-    let names: std::io::Result<Vec<_>> = list.map(|entry| Ok(entry?.file_name())).collect();
-    let mut names = names.map_err(io_error("list", directory))?;
-    names.sort();
-    Ok(names)
 }
 
 /// Describes what another process has done meanwhile to a name that led to `origin`.

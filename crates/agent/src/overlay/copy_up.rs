@@ -12,7 +12,7 @@ use runahead_abi::overlay::TEMPORARY;
 use super::change_filter;
 use super::directory_cache::{self, DirectoryState};
 use super::inode_numbers;
-use super::kernel_calls::{self, OpenFile, Stat, syscall};
+use super::kernel_calls::{self, OpenFile, Stat, lower_syscall, syscall};
 use super::layer::Layer;
 use super::path_walk::{self, Resolved, ViewEntry};
 use super::permission_checks;
@@ -69,7 +69,11 @@ fn make_upper_directory(layer: Layer, name: &mut ViewPath, lower: &Stat) -> Resu
         in_writable_directory(name, token, |name| kernel_calls::mkdir(name.upper_address(), 0o700));
     match made {
         Ok(_) => {
-            set_metadata(name.upper_address(), lower, token)?;
+            let path = name.upper_address();
+            set_owner(path, lower, token)?;
+            copy_attributes(name, path, token);
+            kernel_calls::chmod(path, lower.mode(), token)?;
+            kernel_calls::set_times(path, &lower.times(), token)?;
             inode_numbers::record_copy(layer, name.upper_address(), lower);
             name.with_parent(|parent| {
                 kernel_calls::set_times(parent.upper_address(), &before.times(), token)
@@ -108,11 +112,20 @@ fn in_writable_directory<R>(
     made
 }
 
-/// Sets owner (as root), permissions and times as in `like`.
-fn set_metadata(path: u64, like: &Stat, token: u64) -> Result<()> {
+/// Sets the owner and the group at `path` as in `like`, as far as the kernel lets this process.
+/// Root may set both; another user may set a group that the process belongs to.
+fn set_owner(path: u64, like: &Stat, token: u64) -> Result<()> {
+    const UNCHANGED: u32 = u32::MAX;
     if permission_checks::effective_user() == 0 {
-        kernel_calls::chown(path, like.owner, like.group, token)?;
+        return kernel_calls::chown(path, like.owner, like.group, token).map(drop);
     }
+    let _ = kernel_calls::chown(path, UNCHANGED, like.group, token);
+    Ok(())
+}
+
+/// Sets owner, permissions and times as in `like`.
+fn set_metadata(path: u64, like: &Stat, token: u64) -> Result<()> {
+    set_owner(path, like, token)?;
     kernel_calls::chmod(path, like.mode(), token)?;
     kernel_calls::set_times(path, &like.times(), token).map(drop)
 }
@@ -218,9 +231,7 @@ fn copy_link(from: &ViewPath, to: &TemporaryCopy, stat: &Stat, token: u64) -> Re
     let room = text.len() - 1;
     kernel_calls::readlink_lower(from, &mut text[..room])?;
     kernel_calls::symlink(text.as_ptr() as u64, to.address())?;
-    if permission_checks::effective_user() == 0 {
-        kernel_calls::chown(to.address(), stat.owner, stat.group, token)?;
-    }
+    set_owner(to.address(), stat, token)?;
     kernel_calls::set_times(to.address(), &stat.times(), token).map(drop)
 }
 
@@ -232,65 +243,95 @@ fn copy_regular(
     token: u64,
 ) -> Result<()> {
     let target = OpenFile::at(to.address(), k::O_WRONLY | k::O_CREAT | k::O_EXCL, 0o600)?;
-    let source = match OpenFile::lower(from, k::O_RDONLY | k::O_NONBLOCK) {
-        Ok(source) => {
-            if data {
-                copy_data(source.0, target.0, stat.size())?;
-            }
-            Some(source)
-        }
-        // A file that may be written and not read can still be truncated.
-        Err(errno) if data => return Err(errno),
-        Err(_) => None,
-    };
-    if permission_checks::effective_user() == 0 {
-        kernel_calls::chown(to.address(), stat.owner, stat.group, token)?;
+    // A file that may be written and not read can still be truncated.
+    if data {
+        let source = OpenFile::lower(from, k::O_RDONLY | k::O_NONBLOCK)?;
+        copy_data(source.0, target.0, stat.size())?;
     }
-    if let Some(source) = source {
-        copy_attributes(source.0, target.0, token);
-    }
+    set_owner(to.address(), stat, token)?;
+    copy_attributes(from, to.address(), token);
     kernel_calls::chmod(to.address(), stat.mode(), token)?;
     kernel_calls::set_times(to.address(), &stat.times(), token).map(drop)
 }
 
+/// Copies the data of a file of `bytes` bytes. Holes stay holes where the file system reports
+/// them (lseek(2), `SEEK_DATA`).
 fn copy_data(from: Fd, to: Fd, bytes: u64) -> Result<()> {
     if bytes == 0 || syscall!(nr::IOCTL, to, FICLONE, from).is_ok() {
         return Ok(());
     }
+    let mut at = 0;
     loop {
-        match syscall!(nr::COPY_FILE_RANGE, from, 0, to, 0, 1u64 << 30, 0) {
+        let data = match syscall!(nr::LSEEK, from, at, k::SEEK_DATA) {
+            Ok(data) => data,
+            // What is left is a hole.
+            Err(Errno(sys::ENXIO)) => break,
+            Err(_) => return copy_range(from, to, at, u64::MAX),
+        };
+        let hole = syscall!(nr::LSEEK, from, data, k::SEEK_HOLE)?;
+        copy_range(from, to, data, hole)?;
+        at = hole;
+    }
+    let end = syscall!(nr::LSEEK, from, 0, k::SEEK_END)?;
+    syscall!(nr::FTRUNCATE, to, end).map(drop)
+}
+
+/// Copies the bytes from offset `at` to offset `end`, or to the end of the file.
+fn copy_range(from: Fd, to: Fd, mut at: u64, end: u64) -> Result<()> {
+    while at < end {
+        let (mut read_at, mut write_at) = (at, at);
+        let most = (end - at).min(1 << 30);
+        let (source, target) = (&raw mut read_at, &raw mut write_at);
+        match syscall!(nr::COPY_FILE_RANGE, from, source, to, target, most, 0) {
             Ok(0) => return Ok(()),
-            Ok(_) | Err(Errno(sys::EINTR)) => {}
+            Ok(copied) => at += copied,
+            Err(Errno(sys::EINTR)) => {}
             Err(Errno(sys::EXDEV | sys::EINVAL | sys::EOPNOTSUPP | sys::ENOSYS | sys::EBADF)) => {
                 break;
             }
             Err(errno) => return Err(errno),
         }
     }
+    syscall!(nr::LSEEK, to, at, k::SEEK_SET)?;
     let mut piece = [0u8; COPY_BYTES];
-    loop {
-        match syscall!(nr::READ, from, piece.as_mut_ptr(), COPY_BYTES) {
+    while at < end {
+        let most = (end - at).min(COPY_BYTES as u64);
+        match syscall!(nr::PREAD64, from, piece.as_mut_ptr(), most, at) {
             Ok(0) => return Ok(()),
-            Ok(read) => kernel_calls::write_all(to, &piece[..read as usize])?,
+            Ok(read) => {
+                kernel_calls::write_all(to, &piece[..read as usize])?;
+                at += read;
+            }
             Err(Errno(sys::EINTR)) => {}
             Err(errno) => return Err(errno),
         }
     }
+    Ok(())
 }
 
-/// Copies extended attributes as far as the user may set them. The kernel sets the system's own
-/// anew.
-fn copy_attributes(from: Fd, to: Fd, token: u64) {
-    let mut names = [0u8; ATTRIBUTES_MAX + 1];
-    let list = syscall!(nr::FLISTXATTR, from, names.as_mut_ptr(), ATTRIBUTES_MAX).unwrap_or(0);
-    if list == 0 {
-        return;
+/// Gives the copy at address `to` the extended attributes of the lower file, as far as the user
+/// may set them, and removes those that it has inherited from its directory. Access control lists
+/// are attributes (acl(5)).
+fn copy_attributes(from: &ViewPath, to: u64, token: u64) {
+    fn each(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+        list.split_inclusive(|byte| *byte == 0)
+    }
+    let (mut names, mut extra) = ([0u8; ATTRIBUTES_MAX + 1], [0u8; ATTRIBUTES_MAX + 1]);
+    let (layer, path) = (from.layer(), from.lower_address());
+    let of_lower = lower_syscall!(layer, nr::LLISTXATTR, path, names.as_mut_ptr(), ATTRIBUTES_MAX);
+    let of_copy = syscall!(nr::LLISTXATTR, to, extra.as_mut_ptr(), ATTRIBUTES_MAX);
+    let wanted = &names[..of_lower.unwrap_or(0) as usize];
+    for attribute in each(&extra[..of_copy.unwrap_or(0) as usize]) {
+        if !each(wanted).any(|name| name == attribute) {
+            let _ = syscall!(nr::LREMOVEXATTR, to, attribute.as_ptr(), 0, 0, 0, token);
+        }
     }
     let mut value = [0u8; ATTRIBUTE_MAX];
-    for attribute in names[..list as usize].split_inclusive(|byte| *byte == 0) {
-        let name = attribute.as_ptr();
-        if let Ok(len) = syscall!(nr::FGETXATTR, from, name, value.as_mut_ptr(), ATTRIBUTE_MAX) {
-            let _ = syscall!(nr::FSETXATTR, to, name, value.as_ptr(), len, 0, token);
+    for attribute in each(wanted) {
+        let (name, room) = (attribute.as_ptr(), value.as_mut_ptr());
+        let len = lower_syscall!(layer, nr::LGETXATTR, path, name, room, ATTRIBUTE_MAX);
+        if let Ok(len) = len {
+            let _ = syscall!(nr::LSETXATTR, to, name, value.as_ptr(), len, 0, token);
         }
     }
 }
