@@ -31,7 +31,7 @@ pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 pub const ABI_VERSION: u32 = 16;
 
 /// Identity of a file on this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     /// [`device_number`] of the file system.
     pub device: u64,

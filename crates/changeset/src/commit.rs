@@ -1,9 +1,9 @@
 //! Commit of a try.
 //!
 //! All changes are checked first, and nothing is done if another process has changed any of their
-//! names meanwhile. Then the steps are written to a journal and carried out: removals, deepest
-//! first; new entries, renamed into place; permissions and times of directories. Each step can be
-//! repeated, and a completed step is noted in the journal. So an interrupted commit is resumed.
+//! names meanwhile. Then the steps are written to a journal and carried out: contents of files with
+//! several names; removals, deepest first; new entries, renamed into place; permissions and times
+//! of directories. Each step can be repeated, and a completed step is noted in the journal. So an interrupted commit is resumed.
 //!
 //! Nothing is forced to storage (fsync(2)), as the command itself would not have done. After a
 //! crash of the machine the file system is as if it had crashed just after the command.
@@ -20,7 +20,7 @@ use crate::install::in_writable_directory;
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::widened_directory::WidenedDirectories;
-use crate::{Change, Error, Result, install, io_error};
+use crate::{Change, Error, Result, install, io_error, linked_names};
 
 /// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.
 const JOURNAL: &str = "journal";
@@ -42,6 +42,8 @@ impl JournalPath {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Step {
+    /// Writes a copy into its original, both named first, and joins upper names to that.
+    Join(JournalPath, JournalPath, Vec<JournalPath>, Vec<JournalPath>),
     /// Removes an entry that is no directory.
     Unlink(JournalPath),
     /// Removes an empty directory.
@@ -117,7 +119,16 @@ fn steps(changes: &Changes) -> Vec<Step> {
     // Deepest first: a change to an entry sets the time of its directory.
     let mut last: Vec<_> = dressed.chain(times).collect();
     last.reverse();
-    removed.chain(installed).chain(last).collect()
+    join_steps(changes).chain(removed).chain(installed).chain(last).collect()
+}
+
+/// Steps for files with several names, before any name is removed.
+fn join_steps(changes: &Changes) -> impl Iterator<Item = Step> {
+    let list = |paths: &[PathBuf]| paths.iter().map(|path| JournalPath::of(path)).collect();
+    changes.linked.iter().map(move |names| {
+        let (copy, original) = (JournalPath::of(&names.copy), JournalPath::of(&names.original));
+        Step::Join(copy, original, list(&names.kept), list(&names.joined))
+    })
 }
 
 fn write_journal(journal: &Path, steps: &[Step]) -> Result<()> {
@@ -167,6 +178,12 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         other => other,
     };
     match step {
+        Step::Join(copy, original, kept, joined) => {
+            let list = |paths: &[JournalPath]| paths.iter().map(JournalPath::path).collect();
+            let (kept, joined): (Vec<PathBuf>, Vec<PathBuf>) = (list(kept), list(joined));
+            let _widened = WidenedDirectories::above(upper, kept.iter().chain(&joined));
+            linked_names::join(&copy.path(), &original.path(), &kept, &joined)
+        }
         Step::Unlink(path) => {
             let path = path.path();
             unless_gone(in_writable_directory(&path, || fs::remove_file(&path)))
@@ -179,12 +196,12 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         }
         Step::Install(path) => {
             let path = path.path();
-            let _widened = WidenedDirectories::above(upper, &source(&path));
+            let _widened = WidenedDirectories::above(upper, [&source(&path)]);
             install::install(&source(&path), &path)
         }
         Step::Dress(path) => {
             let (path, from) = (path.path(), source(&path.path()));
-            let _widened = WidenedDirectories::above(upper, &from);
+            let _widened = WidenedDirectories::above(upper, [&from]);
             let found = fs::symlink_metadata(&from).map_err(io_error("examine", &from))?;
             install::copy_metadata(&from, &path, &found).map_err(io_error("change", &path))
         }

@@ -94,7 +94,7 @@ fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
 }
 
 /// Returns a temporary name in the same directory.
-fn temporary_sibling(path: &Path) -> PathBuf {
+pub(crate) fn temporary_sibling(path: &Path) -> PathBuf {
     let mut name = b".".to_vec();
     let last = path.file_name().unwrap_or_default().as_bytes();
     // Names have at most 255 bytes.
@@ -140,7 +140,7 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
 }
 
 /// Copies the contents to an empty file. Holes stay holes where the file system reports them.
-fn copy_contents(mut source: &File, mut target: &File) -> io::Result<()> {
+pub(crate) fn copy_contents(mut source: &File, mut target: &File) -> io::Result<()> {
     use rustix::fs::{SeekFrom, seek};
     let mut at = 0;
     loop {
@@ -219,6 +219,22 @@ fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// True if two files have the same extended attributes.
 pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
     attributes(a) == attributes(b)
+}
+
+/// True if two files have the same contents.
+pub(crate) fn have_same_contents(a: &Path, b: &Path) -> io::Result<bool> {
+    const PIECE: usize = 64 << 10;
+    let (mut a, mut b) = (File::open(a)?, File::open(b)?);
+    let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
+    loop {
+        from_a.clear();
+        from_b.clear();
+        a.by_ref().take(PIECE as u64).read_to_end(&mut from_a)?;
+        b.by_ref().take(PIECE as u64).read_to_end(&mut from_b)?;
+        if from_a != from_b || from_a.is_empty() {
+            return Ok(from_a == from_b);
+        }
+    }
 }
 
 /// Gives `to` the extended attributes of `from`, access control lists among them. Those that `from`

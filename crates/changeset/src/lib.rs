@@ -10,6 +10,7 @@
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
 //! | `recorded_origins` | what names led to before their first change |
+//! | `linked_names` | names of one file |
 //! | `install` | the move of one entry into place |
 //! | `widened_directory` | permissions that are widened for a while |
 //!
@@ -19,6 +20,7 @@
 pub mod commit;
 pub mod diff;
 mod install;
+mod linked_names;
 mod recorded_origins;
 pub mod store;
 pub mod try_changes;

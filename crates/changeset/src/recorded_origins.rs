@@ -52,6 +52,11 @@ impl Origins {
         self.by_path.get(path)
     }
 
+    /// Returns all paths and their origins.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, &Origin)> {
+        self.by_path.iter().map(|(path, origin)| (path.as_path(), origin))
+    }
+
     /// True if a whiteout hides a parent of the path.
     pub(crate) fn is_below_whiteout(&self, path: &Path) -> bool {
         path.ancestors().skip(1).any(|above| self.whiteouts.contains(above))

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::nested_try::{DIRECTORY, TRIES};
-use runahead_abi::overlay::{CHANGES, ChangeFilter, DIRECTORY_MAX, FILTER, TEMPORARY, UPPER};
+use runahead_abi::overlay::{
+    CHANGES, ChangeFilter, DIRECTORY_MAX, FILTER, LINKS, TEMPORARY, UPPER,
+};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +151,7 @@ impl Store {
                 let _ = fs::remove_dir(&path);
                 return Err(Error::TooLong(root));
             }
-            for name in [UPPER, TEMPORARY] {
+            for name in [UPPER, TEMPORARY, LINKS] {
                 create_private_directory(&overlay_directory.join(name))?;
             }
             let make = |name: &str| {

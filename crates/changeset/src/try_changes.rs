@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
+use crate::linked_names::{LinkIndex, LinkedNames, find_linked_names};
 use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
 use crate::widened_directory::WidenedDirectories;
 use crate::{Error, Result, install, io_error};
@@ -93,19 +93,36 @@ pub struct Changes {
     newer: BTreeSet<PathBuf>,
     /// Directories of the upper tree that can be looked into as long as this lives.
     widened: WidenedDirectories,
+    /// Copies of files with several names, which are written before anything else.
+    pub(crate) linked: Vec<LinkedNames>,
 }
 
 impl Changes {
     /// Compares the try's directory `overlay_directory` with the lower tree.
     pub fn read(overlay_directory: &Path) -> Result<Self> {
         let origins = Origins::read(overlay_directory)?;
+        let index = LinkIndex::read(overlay_directory)?;
         let mut changes = Changes::default();
-        changes.compare_directory(&overlay_directory.join(UPPER), Path::new("/"), &origins)?;
+        changes.compare_directory(
+            &overlay_directory.join(UPPER),
+            Path::new("/"),
+            &origins,
+            &index,
+        )?;
         for path in &origins.whiteouts {
             if !origins.is_below_whiteout(path) {
                 changes.add_deleted(path, &origins, overlay_directory)?;
             }
         }
+        let added = changes
+            .iter()
+            .filter(|change| matches!(change.kind, ChangeKind::Added | ChangeKind::Modified));
+        let names = added.map(|change| {
+            let is_replaced = changes.replaced.contains_key(&change.path);
+            (change.path.as_path(), change.in_new_directory || is_replaced)
+        });
+        let upper = overlay_directory.join(UPPER);
+        changes.linked = find_linked_names(&index, &origins, &upper, names)?;
         let changed: BTreeSet<_> = changes
             .all
             .keys()
@@ -156,7 +173,13 @@ impl Changes {
     }
 
     /// Compares a directory of both trees: `upper` is the upper directory of `path`.
-    fn compare_directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
+    fn compare_directory(
+        &mut self,
+        upper: &Path,
+        path: &Path,
+        origins: &Origins,
+        index: &LinkIndex,
+    ) -> Result<()> {
         for entry in self.entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
             let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
@@ -165,14 +188,14 @@ impl Changes {
             let is_directory = current.as_ref().is_some_and(Metadata::is_dir);
             if found.is_dir() && is_directory && !is_gone {
                 self.compare_attributes((&upper, &found), &path, current.as_ref(), origins);
-                self.compare_directory(&upper, &path, origins)?;
+                self.compare_directory(&upper, &path, origins, index)?;
                 continue;
             }
             let origin = origins.of(&path);
             let was = origin.filter(|origin| **origin != Origin::ABSENT);
             if !is_gone
                 && let (Some(was), Some(current)) = (was, &current)
-                && is_unchanged_copy(was, (&upper, &found), (&path, current))
+                && is_unchanged_copy(was, index, (&upper, &found), (&path, current))
             {
                 continue;
             }
@@ -313,37 +336,27 @@ impl Changes {
 
 /// True if the upper file is an unchanged copy: opened for writing, and not written. If the lower
 /// file has changed meanwhile this cannot be detected.
-fn is_unchanged_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
+fn is_unchanged_copy(
+    was: &Origin,
+    index: &LinkIndex,
+    upper: (&Path, &Metadata),
+    real: (&Path, &Metadata),
+) -> bool {
     let ((upper_path, upper), (real_path, real)) = (upper, real);
     let about = |of: &Metadata| (of.mode(), of.size(), of.mtime(), of.mtime_nsec());
     upper.is_file()
-        && upper.nlink() == 1
+        && (upper.nlink() == 1 || index.original_of(upper) == Some(was.file))
         && about(upper) == about(real)
         && have_same_owners(upper, real)
         && is_unchanged(was, Some(real))
         && install::have_same_attributes(upper_path, real_path)
-        && have_same_contents(upper_path, real_path).unwrap_or(false)
+        && install::have_same_contents(upper_path, real_path).unwrap_or(false)
 }
 
 /// True if the try has not changed the owners of the entry `real`. A copy of an entry whose owners
 /// the user cannot set belongs to the user.
 fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
     !install::could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
-}
-
-fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
-    const PIECE: usize = 64 << 10;
-    let (mut a, mut b) = (fs::File::open(a)?, fs::File::open(b)?);
-    let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
-    loop {
-        from_a.clear();
-        from_b.clear();
-        a.by_ref().take(PIECE as u64).read_to_end(&mut from_a)?;
-        b.by_ref().take(PIECE as u64).read_to_end(&mut from_b)?;
-        if from_a != from_b || from_a.is_empty() {
-            return Ok(from_a == from_b);
-        }
-    }
 }
 
 /// Describes what another process has done meanwhile to a name that led to `origin`.

@@ -55,16 +55,18 @@ impl Drop for WidenedDirectory {
 pub(crate) struct WidenedDirectories(Vec<WidenedDirectory>);
 
 impl WidenedDirectories {
-    /// Widens all directories from `top` down to the one that has the entry `path`.
-    pub(crate) fn above(top: &Path, path: &Path) -> Self {
+    /// Widens all directories from `top` down to those that have the entries `paths`.
+    pub(crate) fn above<'a>(top: &Path, paths: impl IntoIterator<Item = &'a PathBuf>) -> Self {
         let mut widened = WidenedDirectories::default();
         if rustix::process::geteuid().is_root() {
             return widened;
         }
-        let mut above: Vec<_> =
-            path.ancestors().skip(1).take_while(|above| above.starts_with(top)).collect();
-        above.reverse();
-        above.into_iter().for_each(|directory| widened.add(directory));
+        for path in paths {
+            let mut above: Vec<_> =
+                path.ancestors().skip(1).take_while(|above| above.starts_with(top)).collect();
+            above.reverse();
+            above.into_iter().for_each(|directory| widened.add(directory));
+        }
         widened
     }
 

@@ -8,6 +8,7 @@
 //! | [`UPPER`] | the upper tree: mirrors absolute paths without symbolic links |
 //! | [`CHANGES`] | records, each an [`Origin`] and a NUL |
 //! | [`TEMPORARY`] | copies that are not complete yet |
+//! | [`LINKS`] | the index: a name for each copy of a file with several names |
 //! | [`FILTER`] | a [`ChangeFilter`] |
 //! | [`nested_try::TRIES`] | nested tries, once there was one |
 //!
@@ -15,10 +16,14 @@
 //! record for each name when it is first made or its file first copied up. A record after a
 //! [`WHITEOUT`] hides the name of the lower tree and everything below it from then on.
 //!
+//! The name of a copy in [`LINKS`] has the device and the inode number of its original in the lower
+//! tree ([`write_index_name`]). All names of the original are in the view names of that copy.
+//!
 //! Invariant: where [`ChangeFilter::has`] denies a path, nothing at or below it was changed. The
 //! exception is a path below a directory that only [`UPPER`] has.
 
 mod inode_origins;
+mod link_table;
 mod name_origin;
 pub mod nested_try;
 mod path_hash;
@@ -28,9 +33,12 @@ mod whiteouts;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use inode_origins::InodeOrigins;
+pub use link_table::LinkTable;
 pub use name_origin::{ORIGIN_MAX, Origin};
 pub use path_hash::PathHash;
 pub use whiteouts::WhiteoutSet;
+
+use crate::FileId;
 
 /// Size in bytes of the longest path of a try's directory, and its NUL.
 pub const DIRECTORY_MAX: usize = 512;
@@ -45,8 +53,35 @@ pub const WHITEOUT: u8 = b'-';
 pub const CHANGES: &str = "changes";
 /// Name of the directory of incomplete copies.
 pub const TEMPORARY: &str = "temporary";
+/// Name of the directory of the index.
+pub const LINKS: &str = "links";
 /// Name of the file of the filter.
 pub const FILTER: &str = "filter";
+
+/// Size in bytes of a name in [`LINKS`].
+pub const INDEX_NAME_BYTES: usize = 33;
+
+/// Writes the name in [`LINKS`] of the copy of `file`: both numbers, in hexadecimal.
+pub fn write_index_name(file: FileId, to: &mut [u8; INDEX_NAME_BYTES]) {
+    let mut at = 0;
+    for number in [file.device, file.inode] {
+        if at > 0 {
+            to[at] = b'-';
+            at += 1;
+        }
+        for digit in (0..16).rev() {
+            to[at] = b"0123456789abcdef"[(number >> (4 * digit)) as usize & 15];
+            at += 1;
+        }
+    }
+}
+
+/// Reads a name in [`LINKS`].
+pub fn read_index_name(name: &str) -> Option<FileId> {
+    let (device, inode) = name.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(FileId { device: number(device)?, inode: number(inode)? })
+}
 
 /// Bits of [`Overlay::flags`].
 pub mod flag {
@@ -103,6 +138,8 @@ pub struct ChangeFilter {
     bits: [AtomicU64; FILTER_WORDS],
     /// Originals of copies.
     pub inodes: InodeOrigins,
+    /// Files of the lower tree that have several names.
+    pub links: LinkTable,
     /// Names of the lower tree that are hidden, with everything below them.
     pub whiteouts: WhiteoutSet,
 }
@@ -162,6 +199,18 @@ mod tests {
     extern crate std;
 
     use super::*;
+
+    #[test]
+    fn written_index_names_are_read_back() {
+        let mut name = [0; INDEX_NAME_BYTES];
+        for file in
+            [FileId { device: 0, inode: 1 }, FileId { device: 8 << 32 | 1, inode: u64::MAX }]
+        {
+            write_index_name(file, &mut name);
+            assert_eq!(read_index_name(core::str::from_utf8(&name).unwrap()), Some(file));
+        }
+        assert_eq!([read_index_name("1"), read_index_name("x-1")], [None; 2]);
+    }
 
     #[test]
     fn filter_has_no_false_negatives_and_few_false_positives() {

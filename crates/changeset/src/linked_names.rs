@@ -1,0 +1,196 @@
+//! Names of one file (hard links): what a try did to a file of the lower tree with several names is
+//! done to that file, and all names stay names of it.
+//!
+//! The index in the try's directory ([`LINKS`]) has the copies of such files. A commit first writes
+//! each into its original. Then the copy's names in the upper tree become names of the original, so
+//! that moving them into place joins them to it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use runahead_abi::FileId;
+use runahead_abi::overlay::{LINKS, read_index_name};
+
+use crate::install::{self, in_writable_directory};
+use crate::recorded_origins::{Origins, origin};
+use crate::{Result, io_error};
+
+/// Copies in the index.
+#[derive(Debug, Default)]
+pub(crate) struct LinkIndex {
+    /// Originals by device and inode number of the copies.
+    originals: BTreeMap<(u64, u64), FileId>,
+    /// Paths of the copies by original.
+    copies: BTreeMap<FileId, PathBuf>,
+}
+
+impl LinkIndex {
+    /// Reads the index in the try's directory `overlay_directory`. Older tries have none.
+    pub(crate) fn read(overlay_directory: &Path) -> Result<Self> {
+        let directory = overlay_directory.join(LINKS);
+        let mut index = LinkIndex::default();
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(index),
+            entries => entries.map_err(io_error("list", &directory))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(io_error("list", &directory))?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(original) = name.and_then(read_index_name) else { continue };
+            let found = fs::symlink_metadata(&path).map_err(io_error("examine", &path))?;
+            index.originals.insert((found.dev(), found.ino()), original);
+            index.copies.insert(original, path);
+        }
+        Ok(index)
+    }
+
+    /// Original of a file of the upper tree, if that is in the index.
+    pub(crate) fn original_of(&self, upper: &Metadata) -> Option<FileId> {
+        self.originals.get(&(upper.dev(), upper.ino())).copied()
+    }
+}
+
+/// A copy of the index, its original, and the copy's names in the upper tree.
+#[derive(Debug)]
+pub(crate) struct LinkedNames {
+    /// Path of the copy in the index.
+    pub(crate) copy: PathBuf,
+    /// Path of the original in the lower tree.
+    pub(crate) original: PathBuf,
+    /// Upper names that are names of the original in the lower tree, too, and stay.
+    pub(crate) kept: Vec<PathBuf>,
+    /// Other upper names.
+    pub(crate) joined: Vec<PathBuf>,
+}
+
+/// Finds the names of each copy of the index. `changed` are the paths of the names that were added
+/// or changed, and whether the lower tree's entry there is removed first.
+pub(crate) fn find_linked_names<'a>(
+    index: &LinkIndex,
+    origins: &Origins,
+    upper: &Path,
+    changed: impl Iterator<Item = (&'a Path, bool)>,
+) -> Result<Vec<LinkedNames>> {
+    let mut all = BTreeMap::new();
+    if index.copies.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_file = |path: &Path, file: FileId| {
+        fs::symlink_metadata(path).is_ok_and(|found| origin(&found).file == file)
+    };
+    for (path, was) in origins.iter() {
+        if let Some(copy) = index.copies.get(&was.file)
+            && !all.contains_key(&was.file)
+            && is_file(path, was.file)
+        {
+            let (copy, original) = (copy.clone(), path.to_owned());
+            all.insert(was.file, LinkedNames { copy, original, kept: vec![], joined: vec![] });
+        }
+    }
+    for (path, is_removed) in changed {
+        let name = upper.join(path.strip_prefix("/").unwrap_or(path));
+        let found = fs::symlink_metadata(&name).map_err(io_error("examine", &name))?;
+        let Some(original) = index.original_of(&found) else { continue };
+        let Some(names) = all.get_mut(&original) else { continue };
+        match !is_removed && is_file(path, original) {
+            true => names.kept.push(name),
+            false => names.joined.push(name),
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Writes the copy into its original and joins the upper names to that. Can be repeated.
+pub(crate) fn join(
+    copy: &Path,
+    original: &Path,
+    kept: &[PathBuf],
+    joined: &[PathBuf],
+) -> Result<()> {
+    write_into_original(copy, original).map_err(io_error("write", original))?;
+    for name in kept {
+        let removed = in_writable_directory(name, || fs::remove_file(name));
+        unless_absent(removed).map_err(io_error("remove", name))?;
+    }
+    for name in joined {
+        if fs::symlink_metadata(name).is_err() {
+            // An earlier commit moved it.
+            continue;
+        }
+        match replace_by_link(original, name) {
+            // On another file system, or of a file to which the user may not make links, the name
+            // stays one of the copy.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::CrossesDevices | ErrorKind::PermissionDenied
+                ) => {}
+            done => done.map_err(io_error("replace", name))?,
+        }
+    }
+    Ok(())
+}
+
+fn unless_absent(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Replaces a name of the upper tree by a link to the original.
+fn replace_by_link(original: &Path, name: &Path) -> io::Result<()> {
+    let directory = name.parent().unwrap_or(name);
+    let before = fs::symlink_metadata(directory)?;
+    let beside = install::temporary_sibling(name);
+    let replaced = in_writable_directory(name, || {
+        unless_absent(fs::remove_file(&beside))?;
+        fs::hard_link(original, &beside)?;
+        fs::rename(&beside, name)?;
+        // A rename to another name of one file leaves both.
+        unless_absent(fs::remove_file(&beside))
+    });
+    // A new directory is moved into place as the try has left it.
+    install::set_modified(directory, (before.mtime(), before.mtime_nsec()))?;
+    replaced
+}
+
+/// Gives the original the copy's contents and metadata, unless it has them.
+fn write_into_original(copy: &Path, original: &Path) -> io::Result<()> {
+    let (from, to) = (fs::symlink_metadata(copy)?, fs::symlink_metadata(original)?);
+    let is_owner = install::could_change_owner(&to);
+    let about = |of: &Metadata| {
+        (of.mode(), if is_owner { (of.uid(), of.gid()) } else { (0, 0) }, of.size())
+    };
+    let times = |of: &Metadata| (of.mtime(), of.mtime_nsec());
+    let is_written = !from.is_file() || install::have_same_contents(copy, original)?;
+    if !is_written {
+        let target = open_to_write(original, &to)?;
+        target.set_len(0)?;
+        install::copy_contents(&File::open(copy)?, &target)?;
+    }
+    if !is_written || about(&from) != about(&to) || !install::have_same_attributes(copy, original) {
+        install::copy_metadata(copy, original, &from)?;
+    }
+    if !is_written || times(&from) != times(&to) {
+        install::set_modified(original, times(&from))?;
+    }
+    Ok(())
+}
+
+/// Opens a file for writing. If its owner may not write to it, the permissions are widened: the try
+/// may have changed them.
+fn open_to_write(path: &Path, found: &Metadata) -> io::Result<File> {
+    const WRITE: u32 = 0o200;
+    let open = || OpenOptions::new().write(true).open(path);
+    match open() {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            fs::set_permissions(path, Permissions::from_mode(found.mode() & 0o7777 | WRITE))?;
+            open()
+        }
+        opened => opened,
+    }
+}
