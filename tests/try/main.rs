@@ -3,6 +3,7 @@
 
 mod commit_and_undo;
 mod confinement;
+mod hard_links;
 mod nested_tries;
 mod same_results;
 mod try_directory;

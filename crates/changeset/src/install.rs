@@ -20,9 +20,8 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         Err(error) => return Err(io_error("examine", from)(error)),
     };
     let there = fs::symlink_metadata(to).ok().filter(Metadata::is_file);
-    // Replacing the file would break its other links, or change an owner that the try could not
-    // change.
-    let keeps = |there: &Metadata| there.nlink() > 1 || !could_change_owner(there);
+    // Replacing the file would change an owner that the try could not change.
+    let keeps = |there: &Metadata| !could_change_owner(there);
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
         _ => in_writable_directory(to, || move_into_place(from, to, &found)),

@@ -6,7 +6,8 @@ use linux_raw_sys::general as k;
 use super::call_results::{self, Call, CallResult, answer_call};
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
-use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
+use super::path_walk::{self, WalkOptions};
+use super::view_entry::{Resolved, ViewEntry};
 use super::{copy_up, descriptor_paths, permission_checks, whiteouts};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -92,7 +93,11 @@ fn change_resolved(layer: Layer, call: &Call, argument: usize, mut found: Resolv
 
 /// Copies up the entry, if the program may make the change.
 fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<()> {
-    let (ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _)) = found.entry else { return Ok(()) };
+    let (ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) | ViewEntry::Merged(stat, _)) =
+        found.entry
+    else {
+        return Ok(());
+    };
     let is_to_now = match call.nr {
         nr::UTIME | nr::UTIMES => call.args[1] == 0,
         nr::UTIMENSAT | nr::FUTIMESAT => call.args[2] == 0,
@@ -134,6 +139,7 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     };
     if path.first() == Some(&b'/')
         && layer.strip_upper(path).is_none()
+        && !layer.is_in_index(path)
         && !layer.is_nested_try(path)
     {
         if let Ok(mut found) = path_walk::resolve(layer, AT_FDCWD, path, path_walk::NO_FOLLOW)

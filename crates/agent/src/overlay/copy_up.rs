@@ -11,11 +11,13 @@ use runahead_abi::overlay::TEMPORARY;
 
 use super::change_filter;
 use super::directory_cache::{self, DirectoryState};
+use super::entry_lookup;
 use super::inode_numbers;
 use super::kernel_calls::{self, OpenFile, Stat, lower_syscall, syscall};
 use super::layer::Layer;
-use super::path_walk::{self, Resolved, ViewEntry};
+use super::link_index::{self, IndexPath};
 use super::permission_checks;
+use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::{self, ViewPath};
 use super::whiteouts;
 use crate::path_text;
@@ -36,7 +38,7 @@ pub(super) fn copy_up_directory(layer: Layer, directory: &ViewPath) -> Result<()
     for piece in directory.as_bytes().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty())
     {
         above.push(piece)?;
-        match path_walk::lookup_entry(&above, here)? {
+        match entry_lookup::lookup_entry(&above, here)? {
             ViewEntry::Lower(stat) if stat.is_directory() => {
                 make_upper_directory(layer, &mut above, &stat)?;
                 here = DirectoryState::Merged;
@@ -178,12 +180,12 @@ impl TemporaryCopy {
 
 /// Copies up a file of the lower tree that is no directory. Without `data` the copy is empty.
 pub(super) fn copy_up_file(layer: Layer, found: &mut Resolved, data: bool) -> Result<()> {
-    let ViewEntry::Lower(stat) = found.entry else { return Ok(()) };
+    let (ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)) = found.entry else { return Ok(()) };
     change_filter::mark_changed(&found.path);
     copy_up_parent(layer, found)?;
     whiteouts::record_origin(layer, &found.path, &stat.origin())?;
     copy(layer, &mut found.path, &stat, data)?;
-    found.entry = path_walk::lookup_entry(&found.path, found.parent)?;
+    found.entry = entry_lookup::lookup_entry(&found.path, found.parent)?;
     Ok(())
 }
 
@@ -196,6 +198,9 @@ pub(super) fn copy_up_entry(layer: Layer, name: &mut ViewPath, stat: &Stat) -> R
 /// Copies a file of the lower tree to the same path of the upper tree, whose parent directory
 /// exists.
 fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()> {
+    if link_index::has_copy(layer, stat) {
+        return link_to_index(layer, name, stat);
+    }
     let unfinished = TemporaryCopy::new(layer);
     let token = layer.token();
     let made = match stat.kind() {
@@ -209,21 +214,45 @@ fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()
     match made {
         Ok(()) => {
             inode_numbers::record_copy(layer, unfinished.address(), stat);
-            // The parent's times stay: in the view nothing was made there.
-            let before = name.with_parent(|parent| Stat::of_path(parent.upper_address()))?;
-            in_writable_directory(name, token, |name| {
-                unfinished.publish(layer, name.upper_address())
-            })?;
-            name.with_parent(|parent| {
-                kernel_calls::set_times(parent.upper_address(), &before.times(), token)
-            })
-            .map(drop)
+            if link_index::add(layer, unfinished.address(), stat) {
+                let linked = link_to_index(layer, name, stat);
+                let _ = kernel_calls::unlink(unfinished.address());
+                return linked;
+            }
+            place(layer, name, |name| unfinished.publish(layer, name.upper_address()))
         }
         Err(errno) => {
             let _ = kernel_calls::unlink(unfinished.address());
             Err(errno)
         }
     }
+}
+
+/// Runs `make`, which gives a name to a copy. The parent's times stay: in the view nothing was made
+/// there.
+fn place(
+    layer: Layer,
+    name: &mut ViewPath,
+    make: impl FnMut(&ViewPath) -> Result<()>,
+) -> Result<()> {
+    let token = layer.token();
+    let before = name.with_parent(|parent| Stat::of_path(parent.upper_address()))?;
+    in_writable_directory(name, token, make)?;
+    name.with_parent(|parent| {
+        kernel_calls::set_times(parent.upper_address(), &before.times(), token)
+    })
+    .map(drop)
+}
+
+/// Makes the name in the upper tree a link to the indexed copy. The name's parent directory is in
+/// the upper tree.
+fn link_to_index(layer: Layer, name: &mut ViewPath, stat: &Stat) -> Result<()> {
+    let copy = IndexPath::new(layer, stat);
+    place(layer, name, |name| match kernel_calls::link(copy.address(), name.upper_address()) {
+        // Another process has made the link.
+        Ok(_) | Err(Errno(sys::EEXIST)) => Ok(()),
+        Err(errno) => Err(errno),
+    })
 }
 
 fn copy_link(from: &ViewPath, to: &TemporaryCopy, stat: &Stat, token: u64) -> Result<()> {

@@ -8,10 +8,12 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::call_results::{self, Call, PathBuffer};
-use super::change_filter;
 use super::kernel_calls::{self, OpenFile};
 use super::layer::Layer;
-use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
+use super::link_index::IndexPath;
+use super::path_walk::{self, WalkOptions};
+use super::view_entry::{Resolved, ViewEntry};
+use super::{change_filter, copy_up};
 use crate::address_space;
 use crate::plane::AddressRange;
 use crate::plane::policy::Exec;
@@ -50,23 +52,29 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
         return below(call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let found =
+    let mut found =
         path_walk::resolve(layer, dir, text, WalkOptions { follow, ..path_walk::NO_FOLLOW })?;
+    if let (ViewEntry::Indexed(_), true) = (&found.entry, layer == Layer::top()) {
+        // The program has its name in the view, also where the kernel says it (`/proc/self/exe`).
+        let _ = copy_up::copy_up_file(layer, &mut found, true);
+    }
     let is_upper = match found.entry {
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
         ViewEntry::Outside | ViewEntry::Unchecked => return below(call),
-        ViewEntry::Upper(_) => true,
+        ViewEntry::Upper(_) | ViewEntry::Indexed(_) => true,
         _ => false,
     };
+    let indexed = IndexPath::of(&found);
     if let Some(script) = Script::read(&found) {
         let interpreter =
             path_walk::resolve(layer, AT_FDCWD, script.interpreter(), path_walk::FOLLOW)?;
         let is_changed = is_upper
             || interpreter.via_upper_symlink
-            || matches!(interpreter.entry, ViewEntry::Upper(_));
+            || matches!(interpreter.entry, ViewEntry::Upper(_) | ViewEntry::Indexed(_));
         if is_changed {
+            let upper = indexed.as_ref().map_or(found.path.upper_address(), IndexPath::address);
             match is_upper {
-                true => kernel_calls::access(found.path.upper_address(), EXECUTE)?,
+                true => kernel_calls::access(upper, EXECUTE)?,
                 false => kernel_calls::access_lower(&found.path, EXECUTE)?,
             };
             let name =
@@ -90,7 +98,11 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
         }
     }
     let mut list = ArgumentList::new(0)?;
-    let path = list.put(if is_upper { found.path.upper_bytes() } else { found.path.as_bytes() })?;
+    let path = match &indexed {
+        Some(copy) => list.put(copy.as_bytes())?,
+        None if is_upper => list.put(found.path.upper_bytes())?,
+        None => list.put(found.path.as_bytes())?,
+    };
     Ok(list.execute(path, arguments, environment))
 }
 
@@ -107,6 +119,9 @@ impl Script {
         let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
         let file = match found.entry {
             ViewEntry::Upper(_) => OpenFile::at(found.path.upper_address(), flags, 0),
+            ViewEntry::Indexed(stat) => {
+                OpenFile::at(IndexPath::new(found.path.layer(), &stat).address(), flags, 0)
+            }
             _ => OpenFile::lower(&found.path, flags),
         };
         let file = file.ok()?;
@@ -190,6 +205,9 @@ fn execute_interpreter(
 
 /// Puts the path by which the kernel finds the entry.
 fn put_kernel_path(list: &mut ArgumentList, found: &Resolved) -> Result<u64> {
+    if let Some(copy) = IndexPath::of(found) {
+        return list.put(copy.as_bytes());
+    }
     match (&found.entry, found.path.layer().below()) {
         (ViewEntry::Upper(_), _) => list.put(found.path.upper_bytes()),
         (_, None) => list.put(found.path.as_bytes()),

@@ -32,6 +32,26 @@ pub(super) fn forget(layer: Layer, stat: &Stat) {
     }
 }
 
+/// Device and inode number that the view shows for a file of the upper tree.
+pub(super) fn file_in_view(layer: Layer, upper: &Stat) -> FileId {
+    let file = upper.origin().file;
+    origins(layer).origin_of(file).unwrap_or(file)
+}
+
+/// True if results of stat calls are the kernel's: there is no copy, and no link count to correct.
+fn are_unchanged(layer: Layer) -> bool {
+    !origins(layer).has_copies() && change_filter::filter(layer).links.is_empty()
+}
+
+/// Link count that the view shows for `file`, which is in the view `shown`.
+fn links_in_view(layer: Layer, file: FileId, shown: FileId, links: u32) -> Option<u32> {
+    let table = &change_filter::filter(layer).links;
+    if table.is_empty() || file != shown && !table.is_copied(shown) {
+        return None;
+    }
+    Some(table.links(shown, links)).filter(|shown| *shown != links)
+}
+
 /// Address to which a stat call writes its result, and whether the call is statx(2).
 fn result_address(call: &Call) -> (u64, bool) {
     match call.nr {
@@ -50,10 +70,10 @@ fn read_result<T: sys::PlainData>(at: u64) -> Result<T> {
     }
 }
 
-/// Corrects the result that the kernel just wrote if it is about a copy: sets the original's device
-/// and inode number.
+/// Corrects the result that the kernel just wrote: sets the original's device and inode number if
+/// it is about a copy, and the link count of the view.
 pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
-    if !origins(layer).has_copies() {
+    if are_unchanged(layer) {
         return Ok(());
     }
     let (at, extended) = result_address(call);
@@ -61,7 +81,15 @@ pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
         let result: k::statx = read_result(at)?;
         let device = device_number(result.stx_dev_major, result.stx_dev_minor);
         let copy = FileId { device, inode: result.stx_ino };
-        let Some(FileId { device, inode }) = origins(layer).origin_of(copy) else { return Ok(()) };
+        let shown = origins(layer).origin_of(copy).unwrap_or(copy);
+        if let Some(links) = links_in_view(layer, copy, shown, result.stx_nlink) {
+            let to = at + core::mem::offset_of!(k::statx, stx_nlink) as u64;
+            copy_to_program(&links.to_ne_bytes(), to)?;
+        }
+        if shown == copy {
+            return Ok(());
+        }
+        let FileId { device, inode } = shown;
         copy_to_program(
             &inode.to_ne_bytes(),
             at + core::mem::offset_of!(k::statx, stx_ino) as u64,
@@ -78,7 +106,15 @@ pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
     }
     let result: k::stat = read_result(at)?;
     let copy = FileId { device: from_st_dev(result.st_dev), inode: result.st_ino };
-    let Some(FileId { device, inode }) = origins(layer).origin_of(copy) else { return Ok(()) };
+    let shown = origins(layer).origin_of(copy).unwrap_or(copy);
+    if let Some(links) = links_in_view(layer, copy, shown, result.st_nlink as u32) {
+        let to = at + core::mem::offset_of!(k::stat, st_nlink) as u64;
+        copy_to_program(&u64::from(links).to_ne_bytes(), to)?;
+    }
+    if shown == copy {
+        return Ok(());
+    }
+    let FileId { device, inode } = shown;
     let [a, b] = [to_st_dev(device), inode].map(u64::to_ne_bytes);
     let mut both = [0; 16];
     both[..8].copy_from_slice(&a);
@@ -102,7 +138,7 @@ fn to_st_dev(device: u64) -> u64 {
 
 /// Handles fstat(2), and other stat calls that name a descriptor only.
 pub(super) fn fstat(layer: Layer, call: &Call) -> CallResult {
-    if !origins(layer).has_copies() {
+    if are_unchanged(layer) {
         return Ok(Verdict::NATIVE);
     }
     // SAFETY: the program asked for exactly this call.

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use runahead_abi::overlay::nested_try::{DIRECTORY as NESTED_DIRECTORY, TRIES};
-use runahead_abi::overlay::{DIRECTORY_MAX, LAYERS_MAX, UPPER};
+use runahead_abi::overlay::{DIRECTORY_MAX, LAYERS_MAX, LINKS, UPPER};
 
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, Result};
@@ -81,6 +81,13 @@ impl Layer {
             layer = one.below();
         }
         None
+    }
+
+    /// True if `path`, as the kernel reports it, is that of a copy in the index.
+    pub(super) fn is_in_index(self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.directory()).and_then(|rest| rest.strip_prefix(b"/"));
+        let rest = rest.and_then(|rest| rest.strip_prefix(LINKS.as_bytes()));
+        matches!(rest, Some([b'/', ..]))
     }
 
     /// True if the path is the directory of the tries nested in this one, or below it.

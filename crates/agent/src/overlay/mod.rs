@@ -13,9 +13,11 @@
 //! | `readdir`, `exec_calls`, `socket_calls` | listings, programs, named sockets |
 //! | `copy_up` | copies into the upper tree before a change |
 //! | `whiteouts` | removed lower names; what names led to before their first change |
+//! | `link_index` | copies of files that have several names |
 //! | `inode_numbers` | inode numbers that stay the same across a copy-up |
 //! | `permission_checks` | what the lower tree's permissions allow |
 //! | `path_walk`, `pending_path`, `directory_cache` | resolution of paths |
+//! | `entry_lookup`, `view_entry` | lookup of one name; its result |
 //! | `layer`, `lower_layer`, `nested_try` | tries inside tries |
 //! | `change_filter` | paths at or below which something changed |
 //! | `view_path`, `descriptor_paths` | paths of the view and of descriptors |
@@ -35,10 +37,12 @@ mod copy_up;
 mod descriptor_paths;
 mod directory_cache;
 mod dirent_records;
+mod entry_lookup;
 mod exec_calls;
 mod inode_numbers;
 mod kernel_calls;
 mod layer;
+mod link_index;
 mod lower_layer;
 mod namespace_calls;
 mod nested_try;
@@ -50,6 +54,7 @@ mod policy;
 mod readdir;
 mod socket_calls;
 mod stat_calls;
+mod view_entry;
 mod view_path;
 mod whiteouts;
 

@@ -6,9 +6,13 @@ use runahead_abi::overlay::Origin;
 use super::directory_cache::{self, DirectoryState};
 use super::kernel_calls::{self, OpenFile, Stat, syscall};
 use super::layer::Layer;
-use super::path_walk::{self, Resolved, ViewEntry};
+use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
-use super::{change_filter, copy_up, dirent_records, inode_numbers, permission_checks, whiteouts};
+use super::whiteouts;
+use super::{
+    change_filter, copy_up, dirent_records, entry_lookup, inode_numbers, link_index, path_walk,
+    permission_checks,
+};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Size in bytes of one read of a directory's records.
@@ -104,7 +108,9 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
             inode_numbers::forget(layer, &upper);
             whiteouts::add_whiteout(layer, &found.path, &lower.origin())?;
         }
-        ViewEntry::Lower(stat) => whiteouts::add_whiteout(layer, &found.path, &stat.origin())?,
+        ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) => {
+            whiteouts::add_whiteout(layer, &found.path, &stat.origin())?;
+        }
         // The lower entry stays covered.
         _ if directory => _ = kernel_calls::rmdir(found.path.upper_address())?,
         _ => {
@@ -112,9 +118,9 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
             kernel_calls::unlink(found.path.upper_address())?;
         }
     }
-    match &found.entry {
-        ViewEntry::Upper(stat) => inode_numbers::forget(layer, stat),
-        _ => touch_parent(layer, found),
+    link_index::count_removed_name(layer, &found.entry);
+    if !matches!(found.entry, ViewEntry::Upper(_)) {
+        touch_parent(layer, found);
     }
     if directory {
         change_filter::filter(layer).invalidate_directories();
@@ -171,8 +177,7 @@ fn each_entry(
 /// upper one.
 fn check_empty(layer: Layer, name: &ViewPath) -> Result<()> {
     let directory = OpenFile::lower(name, k::O_RDONLY | k::O_DIRECTORY)?;
-    let mut inside = ViewPath::root(layer);
-    copy_path(name, &mut inside)?;
+    let mut inside = name.copy()?;
     let len = inside.len();
     each_entry(layer, directory.0, |entry| {
         inside.push(entry)?;
@@ -183,14 +188,9 @@ fn check_empty(layer: Layer, name: &ViewPath) -> Result<()> {
     })
 }
 
-fn copy_path(from: &ViewPath, to: &mut ViewPath) -> Result<()> {
-    let mut pieces = from.as_bytes().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty());
-    pieces.try_for_each(|piece| to.push(piece))
-}
-
 /// Copies up a directory with everything that the view shows below it.
 fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Result<()> {
-    let lower = match path_walk::lookup_entry(name, parent)? {
+    let lower = match entry_lookup::lookup_entry(name, parent)? {
         ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _) => stat,
         _ => return Ok(()),
     };
@@ -200,8 +200,8 @@ fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Re
     let len = name.len();
     each_entry(layer, directory.0, |entry| {
         name.push(entry)?;
-        let brought = match path_walk::lookup_entry(name, DirectoryState::Merged) {
-            Ok(ViewEntry::Lower(stat)) if !stat.is_directory() => {
+        let brought = match entry_lookup::lookup_entry(name, DirectoryState::Merged) {
+            Ok(ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)) if !stat.is_directory() => {
                 change_filter::mark_changed(name);
                 copy_up::copy_up_entry(layer, name, &stat)
             }
@@ -276,7 +276,7 @@ pub(super) fn rename(
         return Err(Errno(sys::ENOTDIR));
     }
     let (old, new) = (from.path.as_bytes(), to.path.as_bytes());
-    if old == new {
+    if old == new || link_index::are_one_file(layer, &from.entry, &to.entry) {
         return Ok(0);
     }
     let is_below = |a: &[u8], b: &[u8]| a.strip_prefix(b).is_some_and(|rest| rest[0] == b'/');
@@ -310,8 +310,8 @@ pub(super) fn rename(
         clear_destination(layer, to, to_directory)?;
     }
     let renamed = kernel_calls::rename(from.path.upper_address(), to.path.upper_address(), flags);
-    if let (Ok(_), false, ViewEntry::Upper(covered)) = (&renamed, exchange, &to.entry) {
-        inode_numbers::forget(layer, covered);
+    if renamed.is_ok() && !exchange {
+        link_index::count_removed_name(layer, &to.entry);
     }
     if from_directory || to_directory {
         change_filter::filter(layer).invalidate_directories();
@@ -339,8 +339,8 @@ fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Re
     }
     clear_destination(layer, to, to_directory)?;
     let renamed = kernel_calls::rename(from.path.lower_address(), to.path.upper_address(), 0);
-    if let (Ok(_), ViewEntry::Upper(covered)) = (&renamed, &to.entry) {
-        inode_numbers::forget(layer, covered);
+    if renamed.is_ok() {
+        link_index::count_removed_name(layer, &to.entry);
     }
     if is_directory {
         change_filter::filter(layer).invalidate_directories();
@@ -357,7 +357,7 @@ fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Res
             inode_numbers::forget(layer, &upper);
             whiteouts::add_whiteout(layer, &to.path, &lower.origin())
         }
-        ViewEntry::Lower(stat) => {
+        ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) => {
             copy_up::copy_up_parent(layer, to)?;
             change_filter::mark_changed(&to.path);
             match is_directory {
@@ -382,15 +382,22 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
                 syscall!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
+        // The commit of a nested try joins names of the nested one's upper tree to files of the view.
+        _ if layer.is_nested_try(to.path.as_bytes()) => {}
         _ if !matches!(to.entry, ViewEntry::Absent) => return Err(Errno(sys::EEXIST)),
-        _ => {}
+        _ => {
+            reject_trailing_slash(to)?;
+            permission_checks::may_create(to)?;
+        }
     }
-    reject_trailing_slash(to)?;
-    permission_checks::may_create(to)?;
     if Resolved::directory(from).is_ok() {
         return Err(Errno(sys::EPERM));
     }
     copy_up::copy_up_file(layer, from, true)?;
     let old = from.path.upper_address();
-    create_at(layer, to, |new| kernel_calls::link(old, new))
+    let made = create_at(layer, to, |new| kernel_calls::link(old, new));
+    if let (Ok(_), ViewEntry::Upper(stat)) = (&made, &from.entry) {
+        link_index::count_added_name(layer, stat);
+    }
+    made
 }

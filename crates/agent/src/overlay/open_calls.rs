@@ -9,8 +9,10 @@ use runahead_abi::overlay::flag;
 use super::call_results::{self, Call, CallResult, answer_attempt};
 use super::kernel_calls::{self, syscall};
 use super::layer::Layer;
+use super::link_index::IndexPath;
 use super::lower_layer;
-use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, Resolved, ViewEntry, WalkOptions};
+use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, WalkOptions};
+use super::view_entry::{Resolved, ViewEntry};
 use super::{change_filter, copy_up, descriptor_paths, namespace_calls, permission_checks};
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -135,6 +137,7 @@ fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved)
     match found.entry {
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
         ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
+        ViewEntry::Indexed(stat) => open_upper(call, how, IndexPath::new(layer, &stat).address()),
         ViewEntry::Lower(_) | ViewEntry::Unchecked | ViewEntry::Outside if found.kernel_agrees => {
             Ok(Verdict::NATIVE)
         }
@@ -210,7 +213,9 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     }
     let writes = how.access_mode() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
     match found.entry {
-        ViewEntry::Lower(stat) if stat.kind() == k::S_IFREG && writes => {
+        ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)
+            if stat.kind() == k::S_IFREG && writes =>
+        {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::ENOTDIR));
             }

@@ -10,77 +10,17 @@ use runahead_abi::PATH_MAX;
 
 use super::change_filter;
 use super::directory_cache::{DirectoryState, cache_state, cached_state};
+use super::entry_lookup::lookup_entry;
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
 use super::pending_path::{PendingPath, skip_slashes};
+use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
-use super::whiteouts;
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
 /// Limit of symbolic links followed in one path, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
-
-/// Entry that a path leads to.
-#[derive(Clone, Copy)]
-pub(super) enum ViewEntry {
-    /// Entry outside the view: in `/proc`, `/sys`, `/dev`, or of a nested try.
-    Outside,
-    /// Entry of the lower tree that was not looked up. It may be a symbolic link, or absent.
-    Unchecked,
-    /// Entry of a directory that is only in the upper tree, not looked up
-    /// ([`WalkOptions::unchecked_in_upper`]).
-    UncheckedUpper,
-    /// No entry.
-    Absent,
-    /// Entry of the lower tree.
-    Lower(Stat),
-    /// Entry of the upper tree: no directory, or one that the lower tree does not show.
-    Upper(Stat),
-    /// Directory of both trees: its lower and its upper metadata.
-    Merged(Stat, Stat),
-}
-
-/// Result of resolving a path.
-pub(super) struct Resolved {
-    /// Path without symbolic links, except possibly the last component.
-    pub path: ViewPath,
-    pub entry: ViewEntry,
-    /// State of the parent directory, unless the path is the root directory.
-    pub parent: DirectoryState,
-    /// True if the program's path ends in a slash, `.` or `..`.
-    pub must_be_directory: bool,
-    /// True if a symbolic link of the upper tree was followed.
-    pub via_upper_symlink: bool,
-    /// True if the kernel resolves the program's path to the same path.
-    ///
-    /// That holds if the path has no symbolic link and no `..`, and does not start from a directory
-    /// in the upper tree. The kernel would resolve `..` in the tree of the current directory.
-    pub kernel_agrees: bool,
-}
-
-impl Resolved {
-    /// State of the entry as a directory, or ENOENT or ENOTDIR.
-    pub(super) fn directory(directory_state: &Self) -> Result<DirectoryState> {
-        match &directory_state.entry {
-            ViewEntry::Lower(stat) if stat.is_directory() => Ok(DirectoryState::Lower),
-            ViewEntry::Upper(stat) if stat.is_directory() => Ok(DirectoryState::Upper),
-            ViewEntry::Merged(..) => Ok(DirectoryState::Merged),
-            ViewEntry::Absent => Err(Errno(sys::ENOENT)),
-            _ => Err(Errno(sys::ENOTDIR)),
-        }
-    }
-
-    /// Metadata of the entry; the upper one for a merged directory.
-    pub(super) fn stat(&self) -> Option<&Stat> {
-        match &self.entry {
-            ViewEntry::Lower(stat) | ViewEntry::Upper(stat) | ViewEntry::Merged(_, stat) => {
-                Some(stat)
-            }
-            _ => None,
-        }
-    }
-}
 
 /// Options of a path walk.
 #[derive(Clone, Copy)]
@@ -243,6 +183,7 @@ fn walk(
             && !found.must_be_directory
             && here != DirectoryState::Upper
             && !change_filter::filter(layer).has(hash)
+            && !change_filter::filter(layer).links.has_copies()
         {
             found.entry = ViewEntry::Unchecked;
             return Ok(found);
@@ -275,7 +216,8 @@ fn walk(
             }
             Err(errno) => return Err(errno),
         };
-        if let ViewEntry::Lower(stat) | ViewEntry::Upper(stat) = found.entry
+        if let ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) | ViewEntry::Upper(stat) =
+            found.entry
             && stat.kind() == k::S_IFLNK
             && (!is_last || look.follow || found.must_be_directory && !look.allow_trailing_slash)
         {
@@ -336,38 +278,6 @@ fn follow_symlink(
 /// State of the root directory, which is in both trees.
 fn root_state() -> DirectoryState {
     DirectoryState::Merged
-}
-
-/// Looks up `name` in a directory that is lower, upper or merged as `parent` says.
-pub(super) fn lookup_entry(name: &ViewPath, parent: DirectoryState) -> Result<ViewEntry> {
-    let layer = name.layer();
-    let there = |stat: Result<Stat>| match stat {
-        Ok(stat) => Ok(Some(stat)),
-        Err(Errno(sys::ENOENT | sys::ENOTDIR)) => Ok(None),
-        Err(errno) => Err(errno),
-    };
-    let one = |stat: Option<Stat>, of: fn(Stat) -> ViewEntry| stat.map_or(ViewEntry::Absent, of);
-    if parent == DirectoryState::Upper {
-        return there(Stat::of_path(name.upper_address())).map(|stat| one(stat, ViewEntry::Upper));
-    }
-    if !change_filter::filter(layer).has(name.hash()) {
-        return there(Stat::lower(name)).map(|stat| one(stat, ViewEntry::Lower));
-    }
-    let upper = match parent {
-        DirectoryState::Merged => there(Stat::of_path(name.upper_address()))?,
-        _ => None,
-    };
-    match upper {
-        Some(upper) if !upper.is_directory() => return Ok(ViewEntry::Upper(upper)),
-        _ if whiteouts::is_whiteout(name) => return Ok(one(upper, ViewEntry::Upper)),
-        _ => {}
-    }
-    let lower = there(Stat::lower(name))?;
-    Ok(match (lower, upper) {
-        (Some(lower), Some(upper)) if lower.is_directory() => ViewEntry::Merged(lower, upper),
-        (lower, None) => one(lower, ViewEntry::Lower),
-        (_, upper) => one(upper, ViewEntry::Upper),
-    })
 }
 
 /// Ends a walk whose path ends in `.`, `..` or a slash.

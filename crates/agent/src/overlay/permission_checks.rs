@@ -5,7 +5,7 @@ use linux_raw_sys::general as k;
 
 use super::directory_cache::DirectoryState;
 use super::kernel_calls::{self, Stat};
-use super::path_walk::Resolved;
+use super::view_entry::Resolved;
 use crate::sys::{self, Errno, Result};
 
 /// Modes of access(2).

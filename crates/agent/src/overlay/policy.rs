@@ -10,8 +10,9 @@ use super::kernel_calls::syscall;
 use super::layer::{self, Layer};
 use super::lower_layer::{self, CallHandler};
 use super::open_calls::{self, OpenRequest};
-use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, Resolved, ViewEntry};
+use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW};
 use super::stat_calls::{self, PathArgument};
+use super::view_entry::{Resolved, ViewEntry};
 use super::{
     attribute_calls, change_filter, copy_up, exec_calls, kernel_calls, namespace_calls, nested_try,
     permission_checks, readdir, socket_calls,
@@ -242,7 +243,7 @@ fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
         ViewEntry::Outside => return Err(Errno(sys::EPERM)),
         _ if Resolved::directory(&found).is_ok() => return Err(Errno(sys::EISDIR)),
-        ViewEntry::Lower(_) => {
+        ViewEntry::Lower(_) | ViewEntry::Indexed(_) => {
             permission_checks::may_write(&found)?;
             copy_up::copy_up_file(layer, &mut found, len != 0)?;
         }

@@ -7,9 +7,11 @@ use super::change_filter;
 use super::inode_numbers;
 use super::kernel_calls::{lower_syscall, syscall};
 use super::layer::Layer;
+use super::link_index::IndexPath;
 use super::lower_layer;
-use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
+use super::path_walk::{self, WalkOptions};
 use super::permission_checks;
+use super::view_entry::{Resolved, ViewEntry};
 use crate::plane::{self, Verdict};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -42,6 +44,12 @@ fn redirect_resolved(layer: Layer, call: &Call, argument: usize, found: &Resolve
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
         ViewEntry::Upper(_) => {
             args[argument] = found.path.upper_address();
+            // SAFETY: what the program asked for, of a name of ours.
+            unsafe { call.attempt(call.nr, &args) }
+        }
+        ViewEntry::Indexed(stat) => {
+            let copy = IndexPath::new(layer, &stat);
+            args[argument] = copy.address();
             // SAFETY: what the program asked for, of a name of ours.
             unsafe { call.attempt(call.nr, &args) }
         }
@@ -130,28 +138,45 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
     let mut found = path_walk::resolve(layer, dir, text, look)?;
     if let ViewEntry::Unchecked = found.entry {
         if !follow {
-            return redirect_resolved(layer, call, argument, &found);
+            return stat_lower(layer, call, argument, &found);
         }
         // The kernel's result is the same, unless it is a symbolic link.
         let path = if found.kernel_agrees { a[argument] } else { found.path.lower_address() };
         let ret = stat_no_follow(layer, call, dir, path)?;
         if !result_is_symlink(call)? {
+            inode_numbers::restore_inode(layer, call)?;
             return answer_call(call, Ok(ret));
         }
         found = path_walk::resolve(layer, dir, text, path_walk::FOLLOW)?;
     }
     match found.entry {
         ViewEntry::Merged(..) => answer_call(call, stat_merged(layer, call, &found)),
-        ViewEntry::Upper(_) => {
-            let mut args = a;
-            args[argument] = found.path.upper_address();
+        ViewEntry::Upper(_) | ViewEntry::Indexed(_) => {
+            let (mut args, copy) = (a, IndexPath::of(&found));
+            args[argument] = copy.as_ref().map_or(found.path.upper_address(), IndexPath::address);
             // SAFETY: what the program asked for, of a name of ours.
             let ret = sys::check(unsafe { sys::raw(call.nr, args) })?;
             inode_numbers::restore_inode(layer, call)?;
             answer_call(call, Ok(ret))
         }
-        _ => redirect_resolved(layer, call, argument, &found),
+        _ => stat_lower(layer, call, argument, &found),
     }
+}
+
+/// Answers for an entry of the lower tree, with the link count of the view.
+fn stat_lower(layer: Layer, call: &Call, argument: usize, found: &Resolved) -> CallResult {
+    let is_outside = matches!(found.entry, ViewEntry::Outside | ViewEntry::Absent);
+    if is_outside || change_filter::filter(layer).links.is_empty() {
+        return redirect_resolved(layer, call, argument, found);
+    }
+    let mut args = call.args;
+    if !found.kernel_agrees {
+        args[argument] = found.path.lower_address();
+    }
+    // SAFETY: what the program asked for, of its name or one of ours.
+    let ret = unsafe { lower_layer::lower_syscall(layer, call.nr, args) }?;
+    inode_numbers::restore_inode(layer, call)?;
+    answer_call(call, Ok(ret))
 }
 
 /// Makes the call without following a symbolic link.

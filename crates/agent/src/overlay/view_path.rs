@@ -45,6 +45,14 @@ impl ViewPath {
         name
     }
 
+    /// Returns another buffer with this path.
+    pub(super) fn copy(&self) -> Result<Self> {
+        let mut to = Self::root(self.layer);
+        let mut pieces = self.as_bytes().split(|byte| *byte == b'/');
+        pieces.try_for_each(|piece| if piece.is_empty() { Ok(()) } else { to.push(piece) })?;
+        Ok(to)
+    }
+
     fn put(&mut self, at: usize, bytes: &[u8]) {
         for (place, byte) in self.bytes[at..][..bytes.len()].iter_mut().zip(bytes) {
             place.write(*byte);
