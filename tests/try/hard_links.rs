@@ -17,7 +17,7 @@ const FILL: &str = "echo one > a; ln a b; ln a d0/x; ln a d1/a/x; echo single > 
 const LOOK: &str = "look() { for f; do stat -c '%n %h %a' $f; done; cat \"$@\"; \
                     [ $1 -ef $2 ] && echo one; true; }; ";
 
-/// What a program can see of the tree, and the names of each file.
+/// Collects what a program can see of the tree, and the names of each file.
 fn seen_with_links(work: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = seen(work);
     let inode = |name: &Path| work.join(name).symlink_metadata().map(|m| (m.dev(), m.ino())).ok();
@@ -38,7 +38,6 @@ fn fill(place: &Place) {
 }
 
 /// Runs a script natively and as a try that is then committed: it prints and leaves the same.
-/// Contents of `d0/x` after the commit show that a name that the script did not touch follows.
 fn twins(place: &Place, script: &str) {
     let argv = ["/bin/sh", "-c", &format!("{LOOK}{script}")];
     fill(place);

@@ -3,7 +3,8 @@
 //! All changes are checked first, and nothing is done if another process has changed any of their
 //! names meanwhile. Then the steps are written to a journal and carried out: contents of files with
 //! several names; removals, deepest first; new entries, renamed into place; permissions and times
-//! of directories. Each step can be repeated, and a completed step is noted in the journal. So an interrupted commit is resumed.
+//! of directories. Each step can be repeated, and a completed step is noted in the journal. So an
+//! interrupted commit is resumed.
 //!
 //! Nothing is forced to storage (fsync(2)), as the command itself would not have done. After a
 //! crash of the machine the file system is as if it had crashed just after the command.

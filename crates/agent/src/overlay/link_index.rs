@@ -1,8 +1,8 @@
 //! Index of the copies of files that have several names in the lower tree (hard links).
 //!
-//! As in overlayfs's index, a copy has a name that is made from its original's inode. The first name
-//! that is changed adds the copy. Every other name of the original then shows the copy, and becomes a
-//! link to it when it is changed itself.
+//! As in overlayfs's index, a copy has a name that is made from its original's inode. The first
+//! name that is changed adds the copy. Every other name of the original then shows the copy, and
+//! becomes a link to it when it is changed itself.
 
 use runahead_abi::overlay::{INDEX_NAME_BYTES, LINKS, LinkTable, write_index_name};
 

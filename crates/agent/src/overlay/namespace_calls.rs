@@ -382,7 +382,7 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
                 syscall!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
-        // The commit of a nested try joins names of the nested one's upper tree to files of the view.
+        // The commit of a nested try joins names of that one's upper tree to files of the view.
         _ if layer.is_nested_try(to.path.as_bytes()) => {}
         _ if !matches!(to.entry, ViewEntry::Absent) => return Err(Errno(sys::EEXIST)),
         _ => {
