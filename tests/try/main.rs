@@ -5,5 +5,6 @@ mod commit_and_undo;
 mod confinement;
 mod hard_links;
 mod nested_tries;
+mod outside_effects;
 mod same_results;
 mod try_directory;

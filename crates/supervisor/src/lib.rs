@@ -48,6 +48,7 @@ pub mod signal_blocking;
 mod signal_forwarding;
 mod swap_devices;
 pub mod task_limits;
+mod try_ioctls;
 pub mod try_sandbox;
 
 pub use runahead_admission::Without;

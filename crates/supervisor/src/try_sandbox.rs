@@ -5,7 +5,8 @@
 //! and on a few devices that store nothing. It also denies signals to processes outside. It does
 //! not deny changes of permissions, owners, times and attributes: a seccomp filter refuses those
 //! that do not come from an agent (`abi/src/overlay/try_calls.rs`). The filter also refuses all
-//! calls that have other effects on the system, or that are newer than the table. Both survive fork
+//! calls that have other effects on the system, or that are newer than the table. Of ioctl(2) it
+//! allows the commands in [`crate::try_ioctls`]. Both survive fork
 //! and exec, and exec grants no privileges (`PR_SET_NO_NEW_PRIVS`).
 
 use std::collections::BTreeMap;
@@ -31,21 +32,21 @@ use seccompiler::{
 };
 
 use crate::shadow_sandbox::landlock_version;
+use crate::try_ioctls::ALLOWED;
 
-/// Commands of ioctl(2) that change a file or file system through a read-only descriptor, and
-/// TIOCSTI, which types for the user (linux/fs.h, linux/fsverity.h, linux/fscrypt.h,
-/// asm-generic/ioctls.h).
-const IOCTLS: [u32; 9] = [
-    0x4008_6602, // FS_IOC_SETFLAGS
-    0x4004_6602, // FS_IOC32_SETFLAGS
-    0x4008_7602, // FS_IOC_SETVERSION
-    0x401c_5820, // FS_IOC_FSSETXATTR
-    0x4080_6685, // FS_IOC_ENABLE_VERITY
-    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
-    0xc004_5877, // FIFREEZE
-    0xc004_5878, // FITHAW
-    0x5412,      // TIOCSTI
+/// Flags of clone(2) that make namespaces (linux/sched.h). The byte of `CLONE_NEWTIME` is that of a
+/// signal there.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
 ];
+/// Requests of syslog(2) that take or clear the kernel's messages, or set the console's level.
+const SYSLOG_CHANGES: [u64; 6] = [2, 4, 5, 6, 7, 8];
 
 /// First version of Landlock that denies truncation (Linux 6.2); with older ones files could be
 /// emptied.
@@ -287,19 +288,29 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     }
     let mut effects = of_class(|class| class == Class::Refused(libc::EPERM as u16));
     for (number, _, class) in CALLS {
-        if *class == Class::Attribute {
+        if *class == Class::WithToken {
             effects.insert((*number).into(), vec![condition(5, Len::Qword, Op::Ne, token)?]);
         }
     }
-    let commands: Result<Vec<_>, _> =
-        IOCTLS.iter().map(|&command| condition(1, Len::Dword, Op::Eq, command.into())).collect();
-    effects.insert(libc::SYS_ioctl, commands?);
+    let equal = |value: &u64| condition(0, Len::Dword, Op::Eq, *value);
+    let of_syslog: Result<Vec<_>, _> = SYSLOG_CHANGES.iter().map(equal).collect();
+    effects.insert(libc::SYS_syslog, of_syslog?);
+    let has = |flag: &i32| {
+        let flag = u64::from(*flag as u32);
+        condition(0, Len::Qword, Op::MaskedEq(flag), flag)
+    };
+    let of_clone: Result<Vec<_>, _> = NAMESPACES.iter().map(has).collect();
+    effects.insert(libc::SYS_clone, of_clone?);
+    let differs = |command: &u32| SeccompCondition::new(1, Len::Dword, Op::Ne, (*command).into());
+    let of_ioctl: Result<Vec<_>, _> = ALLOWED.iter().map(differs).collect();
+    let unknown = [(libc::SYS_ioctl, vec![SeccompRule::new(of_ioctl?)?])].into();
     let elsewhere = of_class(|class| class == Class::Refused(libc::EOPNOTSUPP as u16));
     let allow = SeccompAction::Allow;
     let mut all = vec![
         compile_filter(known, refused(libc::ENOSYS), allow.clone())?,
         compile_filter(effects, allow.clone(), refused(libc::EPERM))?,
-        compile_filter(elsewhere, allow, refused(libc::EOPNOTSUPP))?,
+        compile_filter(elsewhere, allow.clone(), refused(libc::EOPNOTSUPP))?,
+        compile_filter(unknown, allow, refused(libc::ENOTTY))?,
     ];
     if !network {
         all.push(no_network_filter()?);
@@ -309,9 +320,13 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
 
 /// Builds the filter that refuses sockets of networks.
 pub fn no_network_filter() -> Result<BpfProgram, ConfineError> {
-    // Names of hosts and interfaces are resolved through netlink, which stays in the machine.
-    let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
-    let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
+    let family = |family: i32| SeccompCondition::new(0, Len::Dword, Op::Ne, family as u64);
+    let mut others = vec![family(libc::AF_UNIX)?];
+    // Names of hosts and interfaces are resolved through netlink, which stays in the machine. With
+    // CAP_NET_ADMIN it changes addresses and routes.
+    if !rustix::process::geteuid().is_root() {
+        others.push(family(libc::AF_NETLINK)?);
+    }
     let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
     compile_filter(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
 }

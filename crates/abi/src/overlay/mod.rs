@@ -99,7 +99,7 @@ pub mod flag {
 pub struct Overlay {
     /// Bits of [`flag`]; 0 if the processes belong to no try.
     pub flags: u64,
-    /// Sixth argument, ignored by the kernel, of calls of [`try_calls::Class::Attribute`] that
+    /// Sixth argument, ignored by the kernel, of calls of [`try_calls::Class::WithToken`] that
     /// agents make.
     pub token: u64,
     /// Rights that Landlock denies the commands of nested tries.

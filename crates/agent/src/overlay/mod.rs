@@ -11,6 +11,7 @@
 //! | `open_calls`, `stat_calls` | calls that open files, or read metadata |
 //! | `namespace_calls`, `attribute_calls` | calls that change names, or metadata |
 //! | `readdir`, `exec_calls`, `socket_calls` | listings, programs, named sockets |
+//! | `clock_calls` | reads of the clock's state |
 //! | `copy_up` | copies into the upper tree before a change |
 //! | `whiteouts` | removed lower names; what names led to before their first change |
 //! | `link_index` | copies of files that have several names |
@@ -33,6 +34,7 @@
 mod attribute_calls;
 mod call_results;
 mod change_filter;
+mod clock_calls;
 mod copy_up;
 mod descriptor_paths;
 mod directory_cache;

@@ -14,8 +14,8 @@ use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW};
 use super::stat_calls::{self, PathArgument};
 use super::view_entry::{Resolved, ViewEntry};
 use super::{
-    attribute_calls, change_filter, copy_up, exec_calls, kernel_calls, namespace_calls, nested_try,
-    permission_checks, readdir, socket_calls,
+    attribute_calls, change_filter, clock_calls, copy_up, exec_calls, kernel_calls,
+    namespace_calls, nested_try, permission_checks, readdir, socket_calls,
 };
 use crate::plane::policy::{Exec, ProcessEvents};
 use crate::plane::{self, AnyPolicy, Interest, Policy, Verdict};
@@ -148,6 +148,8 @@ fn handle_call(layer: Layer, call: &Call) -> CallResult {
             answer_call(call, nested_try::answer_prctl(layer, call))
         }
         nr::SECCOMP | nr::PRCTL => Ok(answer_seccomp(call)),
+        nr::ADJTIMEX => answer_call(call, clock_calls::adjust(layer, call, 0)),
+        nr::CLOCK_ADJTIME => answer_call(call, clock_calls::adjust(layer, call, 1)),
         nr::TRUNCATE => answer_call(call, truncate(layer, a[0], a[1])),
         nr::MKDIR
         | nr::MKDIRAT

@@ -1,0 +1,95 @@
+// Tries effects outside of its own files, and prints the result of each: 0, or the error. The
+// values that it sets are those that are there.
+#include <asm/termbits.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/klog.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void tell(const char *name, long result)
+{
+    printf("%s: %s\n", name, result < 0 ? strerrorname_np(errno) : "0");
+    fflush(stdout);
+}
+
+static void clone_with(const char *name, unsigned long flags)
+{
+    long child = syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0)
+        _exit(0);
+    tell(name, child);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
+static void clone3_with(const char *name, uint64_t flags)
+{
+    uint64_t arguments[11] = { flags, 0, 0, 0, SIGCHLD };
+    long child = syscall(SYS_clone3, arguments, sizeof arguments);
+    if (child == 0)
+        _exit(0);
+    tell(name, child);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
+static void ioctls(const char *file)
+{
+    int fd = open(file, O_RDONLY), terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    long flags = 0, version = 0;
+    int size = 0;
+    char label[256] = "";
+    struct winsize window = { 24, 80, 0, 0 };
+    struct termios attributes;
+    ioctl(fd, FS_IOC_GETFLAGS, &flags);
+    ioctl(fd, FS_IOC_GETVERSION, &version);
+    tell("set flags", ioctl(fd, FS_IOC_SETFLAGS, &flags));
+    tell("set version", ioctl(fd, FS_IOC_SETVERSION, &version));
+    tell("set the version of ext4", ioctl(fd, _IOW('f', 4, long), &version));
+    if (ioctl(fd, FS_IOC_GETFSLABEL, label) == 0)
+        tell("set label", ioctl(fd, FS_IOC_SETFSLABEL, label));
+    tell("exclusive terminal", ioctl(terminal, TIOCEXCL));
+    tell("line discipline", ioctl(terminal, TIOCSETD, &(int){ 0 }));
+    tell("not exclusive", ioctl(terminal, TIOCNXCL));
+    // What every program uses.
+    tell("block size", ioctl(fd, FIGETBSZ, &size));
+    tell("bytes", ioctl(fd, FIONREAD, &size));
+    tell("get attributes", ioctl(terminal, TCGETS, &attributes));
+    tell("set attributes", ioctl(terminal, TCSETS, &attributes));
+    tell("set size", ioctl(terminal, TIOCSWINSZ, &window));
+    tell("unlock", unlockpt(terminal));
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    ioctls(argv[1]);
+    clone_with("user namespace", CLONE_NEWUSER);
+    clone_with("host name namespace", CLONE_NEWUTS);
+    clone3_with("user namespace by clone3", CLONE_NEWUSER);
+    clone_with("child", 0);
+    struct timex state = { .modes = 0 };
+    tell("read the clock", adjtimex(&state));
+    state.modes = ADJ_ESTERROR;
+    tell("adjust the clock", adjtimex(&state));
+    tell("adjust a clock", clock_adjtime(CLOCK_REALTIME, &state));
+    state.modes = 0;
+    tell("read a clock", clock_adjtime(CLOCK_REALTIME, &state));
+    tell("messages on the console", klogctl(7, NULL, 0));
+    tell("size of the messages", klogctl(10, NULL, 0));
+    tell("netlink", socket(AF_NETLINK, SOCK_RAW, 0));
+    return 0;
+}
