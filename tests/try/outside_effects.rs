@@ -42,7 +42,7 @@ fn effects_outside_of_files_are_refused() {
     assert!(plain.text().contains("exclusive terminal: 0\n"), "this test can fail: {plain:?}");
 }
 
-/// With CAP_NET_ADMIN a socket of netlink changes addresses and routes.
+/// A socket of netlink changes addresses and routes with CAP_NET_ADMIN.
 #[test]
 fn root_gets_no_netlink_without_network() {
     if available(installed("gcc")).is_none() {

@@ -22,7 +22,7 @@
 //! | [`program_prefetch`] | prefetches programs that are about to start |
 //! | [`joined_processes`] | processes that have joined, from their first stall to their end |
 //! | [`shadow_sandbox`] | builds the sandbox of shadows |
-//! | [`try_sandbox`] | confines the command of a try |
+//! | [`try_sandbox`], `try_ioctls` | confine the command of a try |
 //! | [`task_limits`] | limits processes and threads of a session |
 //! | [`rlimits`] | resource limits that are too low for the agent |
 //! | `swap_devices` | devices that the machine swaps to |
