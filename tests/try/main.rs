@@ -6,5 +6,6 @@ mod confinement;
 mod hard_links;
 mod nested_tries;
 mod outside_effects;
+mod own_paths;
 mod same_results;
 mod try_directory;

@@ -81,6 +81,12 @@ impl FdPath {
         FdPath(text)
     }
 
+    /// The name, without its NUL.
+    pub fn bytes(&self) -> &[u8] {
+        let len = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        &self.0[..len]
+    }
+
     /// Address of the name, for the kernel.
     pub fn address(&self) -> u64 {
         self.0.as_ptr() as u64

@@ -9,6 +9,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::change_filter;
+use super::descriptor_paths::{self, OwnDirectory};
 use super::directory_cache::{DirectoryState, cache_state, cached_state};
 use super::entry_lookup::lookup_entry;
 use super::kernel_calls::{self, Stat};
@@ -170,6 +171,20 @@ fn walk(
         found.parent = here;
         rest.skip(end);
         let behind = skip_slashes(rest.text());
+        if let Some((own, len)) = descriptor_paths::own_directory(found.path.as_bytes(), behind)
+            && !look.no_symlinks
+            && follow_own_directory(layer, rest, own, len)?
+        {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno(sys::ELOOP));
+            }
+            found.kernel_agrees = false;
+            found.path.truncate(0);
+            here = root_state();
+            continue;
+        }
+        let behind = skip_slashes(rest.text());
         if is_outside(&found.path, behind) {
             if !behind.is_empty() {
                 found.path.push_raw(behind)?;
@@ -273,6 +288,29 @@ fn follow_symlink(
     }
     found.path.pop();
     Ok(found.parent)
+}
+
+/// Replaces the name of this process's directory `own`, whose length is `len`, at the front of
+/// `rest` by its path in the view. False if it has none: the kernel knows the directory.
+#[inline(never)]
+fn follow_own_directory(
+    layer: Layer,
+    rest: &mut PendingPath,
+    own: OwnDirectory,
+    len: usize,
+) -> Result<bool> {
+    let mut base = PathBuf::from([0; PATH_MAX + 1]);
+    let base_len = match own {
+        OwnDirectory::Root => 0,
+        OwnDirectory::Descriptor(fd) => match directory(layer, fd, &mut base) {
+            Ok((len, _)) => len,
+            Err(_) => return Ok(false),
+        },
+    };
+    rest.skip_slashes();
+    rest.skip(len);
+    rest.prepend(&base[..base_len])?;
+    Ok(true)
 }
 
 /// State of the root directory, which is in both trees.

@@ -1,21 +1,21 @@
 //! Sockets with names in the file system (unix(7)).
 //!
 //! Those that the try made are in the upper tree, whose path is too long for an address. They are
-//! addressed through a descriptor of their directory.
+//! made through a descriptor of their directory, and found through one of their own.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
 use super::call_results::{Call, CallResult, answer_attempt};
 use super::change_filter;
-use super::kernel_calls::OpenFile;
+use super::kernel_calls::{OpenFile, syscall};
 use super::layer::Layer;
 use super::lower_layer;
 use super::namespace_calls;
 use super::path_walk::{self, FOLLOW, NO_FOLLOW};
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
-use crate::path_text;
+use crate::path_text::FdPath;
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
 
@@ -62,7 +62,7 @@ pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
         _ => return Err(Errno(sys::EADDRINUSE)),
     }
     namespace_calls::prepare_create(layer, &mut found)?;
-    call_by_directory(call, &mut found)
+    bind_in_directory(call, &mut found)
 }
 
 /// Handles connect(2).
@@ -77,7 +77,7 @@ pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
     let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), FOLLOW)?;
     match found.entry {
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
-        ViewEntry::Upper(_) => call_by_directory(call, &mut found),
+        ViewEntry::Upper(_) => connect_by_descriptor(call, &mut found),
         _ if is_shut => Err(Errno(sys::EACCES)),
         _ if found.kernel_agrees => Ok(Verdict::NATIVE),
         _ => call_with_path(call, &[found.path.as_bytes()], |args| {
@@ -87,16 +87,36 @@ pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
     }
 }
 
-fn call_by_directory(call: &Call, found: &mut Resolved) -> CallResult {
+/// Binds to a name of the upper tree by way of a descriptor of its directory. A name that does not
+/// fit behind that is given afterwards.
+fn bind_in_directory(call: &Call, found: &mut Resolved) -> CallResult {
+    const SHORT: &[u8] = b".runahead-bind";
     let open =
         |parent: &mut ViewPath| OpenFile::at(parent.upper_address(), k::O_PATH | k::O_DIRECTORY, 0);
     let directory = found.path.with_parent(open)?;
-    let mut number = [0u8; 10];
-    path_text::decimal(directory.0 as u32, &mut number);
-    let digits = number.iter().position(|digit| *digit == 0).unwrap_or(number.len());
-    let parts = [b"/proc/self/fd/", &number[..digits], b"/", found.path.file_name()];
-    // SAFETY: what the program asked for, with an address of ours.
-    call_with_path(call, &parts, |args| unsafe { call.attempt(call.nr, args) })
+    let within = FdPath::new(directory.0);
+    let within = within.bytes();
+    let name = found.path.file_name();
+    let fits = within.len() + 1 + name.len() < ADDRESS_BYTES - PATH_AT;
+    let first = if fits { name } else { SHORT };
+    let bound = call_with_path(call, &[within, b"/", first], |args| {
+        // SAFETY: what the program asked for, with an address of ours.
+        unsafe { call.attempt(call.nr, args) }
+    })?;
+    if !fits && bound.answered() == Some(0) {
+        let short = c".runahead-bind".as_ptr() as u64;
+        syscall!(nr::RENAMEAT2, directory.0, short, AT_FDCWD, found.path.upper_address(), 0)?;
+    }
+    Ok(bound)
+}
+
+/// Connects to a socket of the upper tree by way of a descriptor of it.
+fn connect_by_descriptor(call: &Call, found: &mut Resolved) -> CallResult {
+    let socket = OpenFile::at(found.path.upper_address(), k::O_PATH, 0)?;
+    call_with_path(call, &[FdPath::new(socket.0).bytes()], |args| {
+        // SAFETY: what the program asked for, with an address of ours.
+        unsafe { call.attempt(call.nr, args) }
+    })
 }
 
 fn call_with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) -> CallResult {
