@@ -1,5 +1,6 @@
-//! Speculative execution: clients, reading ahead beside it, and processes that are killed.
+//! Speculative execution: clients, reading ahead beside it, mapped files, and killed processes.
 
 mod client_programs;
 mod killed_processes;
+mod mapped_files;
 mod read_ahead;

@@ -12,6 +12,7 @@
 //! | `outcome_events` | a log of predictions and their outcomes |
 //! | `host_interface` | calls to the process and the system; words that name threads to poke |
 //! | `held_files` | files for which some process of the session holds output |
+//! | `mapped_files` | files that some process of the session has mapped |
 //!
 //! Two rules keep it correct (section 5.3). *Output does not depend on an open speculation*: a
 //! pipe, file or terminal holds only committed data. Speculative data lies here, where no process
@@ -31,6 +32,7 @@ extern crate std;
 
 mod held_files;
 mod host_interface;
+mod mapped_files;
 mod outcome_events;
 mod pipe_tails;
 mod table;
@@ -39,6 +41,7 @@ mod tests;
 
 pub use held_files::HeldFiles;
 pub use host_interface::{Host, Owner};
+pub use mapped_files::MappedFiles;
 pub use outcome_events::{Event, Events};
 pub use pipe_tails::{Pipe, PipeTails, TailFront, TailRead, TailUnavailable};
 pub use table::{ANSWER_MAX, Counts, DEPENDENTS, Id, NotOpen, Resolution, SLOTS, Status, Table};
@@ -52,6 +55,8 @@ pub struct Session {
     pub tails: PipeTails,
     /// Files for which output is held.
     pub files: HeldFiles,
+    /// Files that processes have mapped.
+    pub mapped: MappedFiles,
     /// Log of predictions and outcomes.
     pub events: Events,
 }

@@ -15,8 +15,8 @@ use super::call_table::{CallOutcome, Class, class};
 use super::execute_call;
 use super::table_host;
 use super::{
-    checkpoint, child_private_calls, descriptor_table, mapping_calls, pipe_dependencies,
-    planted_predictions, program_interface, target_prefetch,
+    checkpoint, child_private_calls, descriptor_table, mapped_files, mapping_calls,
+    pipe_dependencies, planted_predictions, program_interface, target_prefetch,
 };
 use crate::plane::{self, Call, CallRoute, Verdict, signal_block};
 use crate::sys::{self, nr};
@@ -114,6 +114,7 @@ pub fn before(call: &Call) -> Option<Verdict> {
     {
         return None;
     }
+    mapped_files::note_call(call);
     if plane::has_threads() {
         return before_with_threads(call);
     }

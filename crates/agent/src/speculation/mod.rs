@@ -22,6 +22,7 @@
 //! | `child_private_calls` | calls of such children that need no undo |
 //! | `signal_masks` | the program's signal mask, while all signals are blocked |
 //! | `output_buffer` | output, until what it depends on is committed |
+//! | `mapped_files` | files that processes map, for which no output is held |
 //! | `write_capacity` | how much a stream or a file certainly accepts |
 //! | `pipe_dependencies`, `socket_pairs` | speculative data read from pipes and local sockets |
 //! | `table_host` | the session's shared memory, and this process as the others see it |
@@ -37,6 +38,7 @@ mod descriptor_table;
 mod dirty_pages;
 mod execute_call;
 mod fast_path;
+mod mapped_files;
 mod mapping_calls;
 mod memory_checkpoints;
 mod memory_mirror;

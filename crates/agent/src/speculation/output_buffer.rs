@@ -8,6 +8,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::FileId;
 use runahead_speculation::{Id, Pipe};
 
+use super::mapped_files;
 use super::socket_pairs::{self, SocketPipes};
 use super::table_host::{self, HOST};
 use super::write_capacity::{self, PendingOutput};
@@ -152,7 +153,8 @@ impl OutputBuffer {
     }
 
     /// Holds the program's `buffers` as one call, copied by `read`, and returns
-    /// the number of bytes. ENOBUFS: no room here, or not certainly enough at the destination.
+    /// the number of bytes. ENOBUFS: no room here, or not certainly enough at the destination; or a
+    /// process has mapped the file.
     /// EFAULT: a buffer cannot be read.
     pub fn hold(
         &mut self,
@@ -200,6 +202,11 @@ impl OutputBuffer {
         self.end_byte = next;
         self.end += 1;
         self.count(self.end - 1, u64::wrapping_add);
+        // Only now: a process that maps the file later finds the write held.
+        if matches!(to, Destination::File(file) if mapped_files::may_be_mapped(file)) {
+            self.drop_from(self.end - 1);
+            return Err(Errno(sys::ENOBUFS));
+        }
         Ok(len)
     }
 

@@ -9,7 +9,9 @@ use super::call_table::CallOutcome;
 use super::output_buffer::{self, DescriptorKind};
 use super::table_host::{self, HOST};
 use super::write_capacity::is_empty;
-use super::{checkpoint, descriptor_table, program_interface, user_buffers, write_capacity};
+use super::{
+    checkpoint, descriptor_table, mapped_files, program_interface, user_buffers, write_capacity,
+};
 use crate::arch::Context;
 use crate::plane::Call;
 use crate::plane::policy::ReportingVerdict;
@@ -93,13 +95,16 @@ pub fn in_child() {
 }
 
 /// Takes a checkpoint in front of the call. From then on the process depends on `id`, whose data in
-/// the tail of `pipe` it is about to read.
+/// the tail of `pipe` it is about to read. EAGAIN: it cannot depend now.
 pub fn depend(
     session: &Session,
     shared: &Shared,
     (pipe, id): (Pipe, Id),
     frame: &mut Context,
 ) -> sys::Result<()> {
+    if mapped_files::may_lack_held_output(shared) {
+        return Err(Errno(sys::EAGAIN));
+    }
     let table = &shared.table;
     let own = table.open(table_host::this_thread(), table.settler(id), table_host::is_alive);
     let own = own.ok_or(Errno(sys::EAGAIN))?;

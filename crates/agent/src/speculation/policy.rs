@@ -12,7 +12,7 @@ use super::execute_call;
 use super::memory_checkpoints::Memory;
 use super::table_host;
 use super::{
-    child_private_calls, child_processes, descriptor_table, fast_path, mapping_calls,
+    child_private_calls, child_processes, descriptor_table, fast_path, mapped_files, mapping_calls,
     pipe_dependencies, planted_predictions, program_interface, signal_masks, target_prefetch,
     thread_states, wakeup_timer, write_faults,
 };
@@ -173,6 +173,7 @@ impl ReportingPolicy for Speculation {
 
     fn reported(&self, call: &Call, frame: &mut Context) -> ReportingVerdict {
         let mut is_news = table_host::ask_once();
+        mapped_files::note_call(call);
         if checkpoint::is_speculative() {
             if let Some(verdict) = handle_speculative(call, frame) {
                 return verdict;
