@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::UPPER;
 use serde::{Deserialize, Serialize};
 
-use crate::install::in_writable_directory;
+use crate::install::{CopiedFiles, in_writable_directory};
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::widened_directory::WidenedDirectories;
@@ -165,14 +165,15 @@ fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
     let notes = File::options().append(true).open(journal);
     let mut notes = notes.map_err(io_error("write", journal))?;
     let upper = tried.overlay_directory().join(UPPER);
+    let mut copied = CopiedFiles::default();
     for step in steps.iter().skip(done).take(most) {
-        carry_out_step(step, &upper)?;
+        carry_out_step(step, &upper, &mut copied)?;
         writeln!(notes, "{DONE}").map_err(io_error("write", journal))?;
     }
     Ok(steps.len())
 }
 
-fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
+fn carry_out_step(step: &Step, upper: &Path, copied: &mut CopiedFiles) -> Result<()> {
     let source = |path: &Path| upper.join(path.strip_prefix("/").unwrap_or(path));
     let unless_gone = |done: std::io::Result<()>| match done {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -183,7 +184,7 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
             let list = |paths: &[JournalPath]| paths.iter().map(JournalPath::path).collect();
             let (kept, joined): (Vec<PathBuf>, Vec<PathBuf>) = (list(kept), list(joined));
             let _widened = WidenedDirectories::above(upper, kept.iter().chain(&joined));
-            linked_names::join(&copy.path(), &original.path(), &kept, &joined)
+            linked_names::join(&copy.path(), &original.path(), &kept, &joined, copied)
         }
         Step::Unlink(path) => {
             let path = path.path();
@@ -198,7 +199,7 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         Step::Install(path) => {
             let path = path.path();
             let _widened = WidenedDirectories::above(upper, [&source(&path)]);
-            install::install(&source(&path), &path)
+            install::install(&source(&path), &path, copied)
         }
         Step::Dress(path) => {
             let (path, from) = (path.path(), source(&path.path()));

@@ -1,5 +1,6 @@
 //! Moves one entry into place, completely or not at all.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +12,33 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use crate::widened_directory::WidenedDirectory;
 use crate::{Result, io_error};
 
+/// Files that were copied to another file system, by device and inode number of their copies in the
+/// upper tree: what further names of them become links to.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedFiles(BTreeMap<(u64, u64), PathBuf>);
+
+impl CopiedFiles {
+    /// Records that names of the upper file become links to `path`.
+    pub(crate) fn add(&mut self, upper: &Metadata, path: &Path) {
+        self.0.insert((upper.dev(), upper.ino()), path.to_owned());
+    }
+
+    fn of(&self, upper: &Metadata) -> Option<&Path> {
+        self.0.get(&(upper.dev(), upper.ino())).map(PathBuf::as_path)
+    }
+
+    /// Records that everything at and below `from` was renamed to `to`.
+    fn rename(&mut self, from: &Path, to: &Path) {
+        for path in self.0.values_mut() {
+            if let Ok(below) = path.strip_prefix(from) {
+                *path = if below == Path::new("") { to.to_owned() } else { to.join(below) };
+            }
+        }
+    }
+}
+
 /// Moves the entry at `from` to `to`, where nothing is, or a file that it replaces.
-pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn install(from: &Path, to: &Path, copied: &mut CopiedFiles) -> Result<()> {
     let found = match fs::symlink_metadata(from) {
         Ok(found) => found,
         // An earlier commit moved it.
@@ -24,7 +50,7 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
     let keeps = |there: &Metadata| !could_change_owner(there);
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
-        _ => in_writable_directory(to, || move_into_place(from, to, &found)),
+        _ => in_writable_directory(to, || move_into_place(from, to, &found, copied)),
     };
     match replaced {
         // The user may write to the file and not create another in its directory.
@@ -39,7 +65,7 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
 /// the permissions are widened meanwhile: the try may have changed them.
 pub(crate) fn in_writable_directory(
     path: &Path,
-    work: impl Fn() -> io::Result<()>,
+    mut work: impl FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
     const ALL: u32 = 0o700;
     let done = work();
@@ -73,7 +99,12 @@ fn is_own_group(group: u32) -> bool {
         || rustix::process::getgroups().is_ok_and(|groups| groups.into_iter().any(is_it))
 }
 
-fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
+fn move_into_place(
+    from: &Path,
+    to: &Path,
+    found: &Metadata,
+    copied: &mut CopiedFiles,
+) -> io::Result<()> {
     // A directory that moves to another one is written to: its entry `..` changes.
     let widened = found.is_dir().then(|| WidenedDirectory::new(from));
     let moved = fs::rename(from, to);
@@ -84,11 +115,26 @@ fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             let beside = temporary_sibling(to);
             remove_all(&beside)?;
-            copy_whole(from, &beside, found)?;
-            fs::rename(&beside, to)?;
+            let placed =
+                copy_whole(from, &beside, found, copied).and_then(|()| rename_over(&beside, to));
+            if placed.is_err() {
+                let _ = remove_all(&beside);
+            }
+            placed?;
+            copied.rename(&beside, to);
             remove_all(from)
         }
         renamed => renamed,
+    }
+}
+
+/// Renames an entry. If both are names of one file, which rename(2) leaves alone, the old one is
+/// removed.
+fn rename_over(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    match fs::remove_file(from) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -115,7 +161,16 @@ fn remove_all(path: &Path) -> io::Result<()> {
 }
 
 /// Copies an entry with everything below it.
-fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
+fn copy_whole(
+    from: &Path,
+    to: &Path,
+    found: &Metadata,
+    copied: &mut CopiedFiles,
+) -> io::Result<()> {
+    // The link count says nothing of names that were moved before.
+    if let Some(other) = copied.of(found) {
+        return fs::hard_link(other, to);
+    }
     match found.file_type() {
         kind if kind.is_symlink() => symlink(fs::read_link(from)?, to)?,
         kind if kind.is_dir() => {
@@ -124,7 +179,7 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
             for entry in fs::read_dir(from)? {
                 let name = entry?.file_name();
                 let inner = from.join(&name);
-                copy_whole(&inner, &to.join(&name), &fs::symlink_metadata(&inner)?)?;
+                copy_whole(&inner, &to.join(&name), &fs::symlink_metadata(&inner)?, copied)?;
             }
         }
         kind if kind.is_fifo() || kind.is_socket() => {
@@ -133,6 +188,9 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         }
         kind if kind.is_file() => copy_contents(&File::open(from)?, &File::create_new(to)?)?,
         _ => return Ok(()),
+    }
+    if !found.is_dir() && found.nlink() > 1 {
+        copied.add(found, to);
     }
     copy_metadata(from, to, found)?;
     set_times(to, found)

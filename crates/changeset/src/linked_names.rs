@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use runahead_abi::FileId;
 use runahead_abi::overlay::{LINKS, read_index_name};
 
-use crate::install::{self, in_writable_directory};
+use crate::install::{self, CopiedFiles, in_writable_directory};
 use crate::recorded_origins::{Origins, origin};
 use crate::{Result, io_error};
 
@@ -109,6 +109,7 @@ pub(crate) fn join(
     original: &Path,
     kept: &[PathBuf],
     joined: &[PathBuf],
+    copied: &mut CopiedFiles,
 ) -> Result<()> {
     write_into_original(copy, original).map_err(io_error("write", original))?;
     for name in kept {
@@ -121,13 +122,13 @@ pub(crate) fn join(
             continue;
         }
         match replace_by_link(original, name) {
-            // On another file system, or of a file to which the user may not make links, the name
-            // stays one of the copy.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::CrossesDevices | ErrorKind::PermissionDenied
-                ) => {}
+            // The names that are moved to the original's file system become links to it there.
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+                let found = fs::symlink_metadata(copy).map_err(io_error("examine", copy))?;
+                copied.add(&found, original);
+            }
+            // The user may not make links to the file: the name stays one of the copy.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
             done => done.map_err(io_error("replace", name))?,
         }
     }
