@@ -310,18 +310,24 @@ impl Try {
 
     /// Removes the try with all its changes.
     pub fn remove(&self) -> Result<()> {
-        // Directories must be readable and writable to be removed.
-        for entry in walkdir::WalkDir::new(&self.directory).into_iter().flatten() {
-            if entry.file_type().is_dir() {
-                make_owner_writable(entry.path());
-            }
-        }
+        make_tree_writable(&self.directory);
         fs::remove_dir_all(&self.directory).map_err(io_error("remove", &self.directory))
     }
 }
 
+/// Allows the owner to read, write and search a directory and those below it: others cannot be
+/// removed.
+fn make_tree_writable(directory: &Path) {
+    make_owner_writable(directory);
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_tree_writable(&entry.path());
+        }
+    }
+}
+
 /// Allows the owner to read, write and search a directory.
-pub(crate) fn make_owner_writable(directory: &Path) {
+fn make_owner_writable(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if let Ok(found) = fs::symlink_metadata(directory)
         && found.permissions().mode() & 0o700 != 0o700
