@@ -1,7 +1,6 @@
 // Writes to a file while a right prediction is open, and looks at mappings of the file: its own,
 // shared and private, and that of a helper, which is told of the write through a pipe. One helper
 // maps the file before the write, another after it. Prints what each mapping has.
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 //! committed.
 
 mod commit_and_undo;
+mod committed_metadata;
 mod confinement;
 mod hard_links;
 mod nested_tries;

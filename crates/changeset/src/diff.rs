@@ -10,6 +10,7 @@ use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
 use crate::try_changes::{ChangeKind, Changes, FileType};
+use crate::widened_directory::WidenedDirectories;
 use crate::{Change, Result, io_error};
 
 /// Size in bytes of the largest file whose lines are compared.
@@ -72,6 +73,7 @@ impl Side {
 fn sides(change: &Change, upper: &Path) -> (Side, Side) {
     let path = &change.path;
     let inner = upper.join(path.strip_prefix("/").unwrap_or(path));
+    let _widened = WidenedDirectories::above(upper, [&inner]);
     let side = |at: &Path, is_nothing| if is_nothing { Side::Nothing } else { Side::of(at) };
     (side(path, change.kind == ChangeKind::Added), side(&inner, change.kind == ChangeKind::Deleted))
 }

@@ -150,7 +150,10 @@ pub(crate) fn temporary_sibling(path: &Path) -> PathBuf {
 
 fn remove_all(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => {
+            crate::store::make_tree_writable(path);
+            fs::remove_dir_all(path)
+        }
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };

@@ -317,7 +317,7 @@ impl Try {
 
 /// Allows the owner to read, write and search a directory and those below it: others cannot be
 /// removed.
-fn make_tree_writable(directory: &Path) {
+pub(crate) fn make_tree_writable(directory: &Path) {
     make_owner_writable(directory);
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

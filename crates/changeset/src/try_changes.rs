@@ -91,7 +91,7 @@ pub struct Changes {
     pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
     /// Directories of these whose time is that of the try.
     newer: BTreeSet<PathBuf>,
-    /// Directories of the upper tree that can be looked into as long as this lives.
+    /// Directories of the upper tree that can be looked into while they are compared.
     widened: WidenedDirectories,
     /// Copies of files with several names, which are written before anything else.
     pub(crate) linked: Vec<LinkedNames>,
@@ -123,6 +123,7 @@ impl Changes {
         });
         let upper = overlay_directory.join(UPPER);
         changes.linked = find_linked_names(&index, &origins, &upper, names)?;
+        drop(std::mem::take(&mut changes.widened));
         let changed: BTreeSet<_> = changes
             .all
             .keys()
