@@ -6,6 +6,7 @@ mod committed_metadata;
 mod confinement;
 mod hard_links;
 mod nested_tries;
+mod output;
 mod outside_effects;
 mod own_paths;
 mod same_results;

@@ -4,14 +4,16 @@
 //! names meanwhile. Then the steps are written to a journal and carried out: contents of files with
 //! several names; removals, deepest first; new entries, renamed into place; permissions and times
 //! of directories. Each step can be repeated, and a completed step is noted in the journal. So an
-//! interrupted commit is resumed.
+//! interrupted commit is resumed, unless another process has changed what is left to do.
 //!
 //! Nothing is forced to storage (fsync(2)), as the command itself would not have done. After a
 //! crash of the machine the file system is as if it had crashed just after the command.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runahead_abi::overlay::UPPER;
@@ -21,7 +23,7 @@ use crate::install::{CopiedFiles, in_writable_directory};
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::widened_directory::WidenedDirectories;
-use crate::{Change, Error, Result, install, io_error, linked_names};
+use crate::{Change, Error, Result, install, io_error, linked_names, needed_room};
 
 /// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.
 const JOURNAL: &str = "journal";
@@ -70,13 +72,22 @@ pub enum CommitOutcome {
 pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
     let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
     let journal = tried.directory().join(JOURNAL);
-    if !journal.exists() {
-        tried.check_no_nested()?;
-        let changes = Changes::read(&tried.overlay_directory())?;
-        let conflicts: Vec<_> = changes.conflicts().cloned().collect();
-        if !conflicts.is_empty() && !force {
-            return Ok(CommitOutcome::Conflicts(conflicts));
-        }
+    let is_resumed = journal.exists();
+    tried.check_no_nested()?;
+    let changes = Changes::read(&tried.overlay_directory())?;
+    let mut conflicts: Vec<_> = changes.conflicts().cloned().collect();
+    if is_resumed {
+        let steps = Journal::read(&journal)?;
+        let (own, upper) = (OwnChanges::of(&steps), tried.overlay_directory().join(UPPER));
+        conflicts.retain(|conflict| {
+            steps.will_change(&conflict.path, &upper) && !own.explain(&conflict.path)
+        });
+    }
+    if !conflicts.is_empty() && !force {
+        return Ok(CommitOutcome::Conflicts(conflicts));
+    }
+    if !is_resumed {
+        needed_room::check(&changes, &tried.overlay_directory())?;
         write_journal(&journal, &steps(&changes))?;
     }
     let done = carry_out(tried, &journal, usize::MAX)?;
@@ -84,10 +95,15 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
     Ok(CommitOutcome::Done(done))
 }
 
+/// True if a commit of the try was interrupted.
+pub fn is_interrupted(tried: &Try) -> bool {
+    tried.directory().join(JOURNAL).exists()
+}
+
 /// Drops a try and its changes.
 pub fn undo(tried: &Try) -> Result<()> {
     let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
-    if tried.directory().join(JOURNAL).exists() {
+    if is_interrupted(tried) {
         return Err(Error::HalfCommitted(tried.meta.id.clone()));
     }
     tried.remove()
@@ -144,24 +160,97 @@ fn write_journal(journal: &Path, steps: &[Step]) -> Result<()> {
     fs::rename(&new, journal).map_err(io_error("write", journal))
 }
 
+/// Steps of a commit, and how many of them are done.
+struct Journal {
+    steps: Vec<Step>,
+    done: usize,
+}
+
+impl Journal {
+    fn read(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(io_error("read", path))?;
+        let mut journal = Journal { steps: Vec::new(), done: 0 };
+        let mut lines = BufReader::new(file).lines();
+        for line in lines.by_ref() {
+            let line = line.map_err(io_error("read", path))?;
+            if line.is_empty() {
+                break;
+            }
+            let broken =
+                |e: serde_json::Error| Error::Broken { path: path.to_owned(), why: e.to_string() };
+            journal.steps.push(serde_json::from_str::<Step>(&line).map_err(broken)?);
+        }
+        for line in lines {
+            journal.done += usize::from(line.map_err(io_error("read", path))? == DONE);
+        }
+        Ok(journal)
+    }
+
+    /// True if a step that is not done changes `path`. `upper` is the upper tree.
+    fn will_change(&self, path: &Path, upper: &Path) -> bool {
+        let is_left = |name: &Path| fs::symlink_metadata(upper_name(upper, name)).is_ok();
+        self.steps.iter().skip(self.done).any(|step| match step {
+            Step::Unlink(name) | Step::RemoveDirectory(name) | Step::Dress(name) => {
+                name.path() == path
+            }
+            Step::Install(name) => name.path() == path && is_left(path),
+            Step::Join(_, original, ..) => original.path() == path,
+            Step::SetTime(..) => false,
+        })
+    }
+}
+
+/// Returns the name of `path` in the upper tree.
+fn upper_name(upper: &Path, path: &Path) -> PathBuf {
+    upper.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// What an interrupted commit did to names of the lower tree. It is no conflict with another
+/// process.
+#[derive(Default)]
+struct OwnChanges {
+    /// Names that were removed.
+    removed: BTreeSet<PathBuf>,
+    /// Device and inode numbers of files that were written in place.
+    written: BTreeSet<(u64, u64)>,
+}
+
+impl OwnChanges {
+    fn of(journal: &Journal) -> Self {
+        let mut own = OwnChanges::default();
+        // The last step may have been done and not noted.
+        for step in journal.steps.iter().take(journal.done + 1) {
+            match step {
+                Step::Unlink(path) | Step::RemoveDirectory(path) => {
+                    own.removed.insert(path.path());
+                }
+                Step::Join(_, original, ..) => {
+                    let found = fs::symlink_metadata(original.path());
+                    own.written.extend(found.ok().map(|found| (found.dev(), found.ino())));
+                }
+                Step::Install(_) | Step::Dress(_) | Step::SetTime(..) => {}
+            }
+        }
+        own
+    }
+
+    /// True if the interrupted commit left `path` as it is now.
+    fn explain(&self, path: &Path) -> bool {
+        match fs::symlink_metadata(path) {
+            // What another process has made in a directory keeps it from being removed.
+            Ok(found) if found.is_dir() => {
+                self.removed.iter().any(|removed| removed.parent() == Some(path))
+            }
+            Ok(found) => self.written.contains(&(found.dev(), found.ino())),
+            Err(_) => self.removed.contains(path),
+        }
+    }
+}
+
 /// Carries out at most `most` of the journal's steps that are not done. Returns the number of steps
 /// in the journal.
 fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
-    let file = File::open(journal).map_err(io_error("read", journal))?;
-    let (mut steps, mut done) = (Vec::new(), 0);
-    let mut lines = BufReader::new(file).lines();
-    for line in lines.by_ref() {
-        let line = line.map_err(io_error("read", journal))?;
-        if line.is_empty() {
-            break;
-        }
-        let broken =
-            |e: serde_json::Error| Error::Broken { path: journal.to_owned(), why: e.to_string() };
-        steps.push(serde_json::from_str::<Step>(&line).map_err(broken)?);
-    }
-    for line in lines {
-        done += usize::from(line.map_err(io_error("read", journal))? == DONE);
-    }
+    let Journal { steps, done } = Journal::read(journal)?;
     let notes = File::options().append(true).open(journal);
     let mut notes = notes.map_err(io_error("write", journal))?;
     let upper = tried.overlay_directory().join(UPPER);
@@ -174,7 +263,7 @@ fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
 }
 
 fn carry_out_step(step: &Step, upper: &Path, copied: &mut CopiedFiles) -> Result<()> {
-    let source = |path: &Path| upper.join(path.strip_prefix("/").unwrap_or(path));
+    let source = |path: &Path| upper_name(upper, path);
     let unless_gone = |done: std::io::Result<()>| match done {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use runahead_abi::overlay::UPPER;
 use serde::Serialize;
@@ -11,10 +11,13 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::widened_directory::WidenedDirectories;
-use crate::{Change, Result, io_error};
+use crate::{Change, Result, io_error, printed_name};
 
 /// Size in bytes of the largest file whose lines are compared.
 const BYTES_MAX: u64 = 8 << 20;
+/// Time after which the comparison of a file finds no more common lines. All that is left of the
+/// old file then counts as removed, and of the new one as added.
+const TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Writes all changes in the form of `diff -u`, for people and for patch(1).
 pub fn write(changes: &Changes, overlay_directory: &Path, to: &mut impl Write) -> Result<()> {
@@ -36,17 +39,20 @@ impl Side {
         let Ok(found) = fs::symlink_metadata(path) else { return Side::Nothing };
         match FileType::of(&found) {
             FileType::Symlink => match fs::read_link(path) {
-                Ok(text) => Side::Other(format!("symbolic link to {}", text.display())),
+                Ok(text) => Side::Other(format!("symbolic link to {}", printed_name(&text))),
                 Err(error) => Side::Other(error.to_string()),
             },
             FileType::File if found.len() > BYTES_MAX => {
                 Side::Other(format!("file of {} bytes", found.len()))
             }
             FileType::File => match fs::read(path) {
-                Ok(bytes) if bytes.contains(&0) => {
-                    Side::Other(format!("binary file of {} bytes", bytes.len()))
+                Ok(bytes) => {
+                    let length = bytes.len();
+                    match String::from_utf8(bytes) {
+                        Ok(text) if !text.contains(is_binary) => Side::Text(text),
+                        _ => Side::Other(format!("binary file of {length} bytes")),
+                    }
                 }
-                Ok(bytes) => Side::Text(String::from_utf8_lossy(&bytes).into_owned()),
                 Err(error) => Side::Other(error.to_string()),
             },
             other => Side::Other(format!("{other:?}").to_lowercase()),
@@ -69,6 +75,20 @@ impl Side {
     }
 }
 
+/// True for a control character that texts do not have. A terminal may act on it.
+fn is_binary(character: char) -> bool {
+    character.is_control() && !matches!(character, '\t' | '\n' | '\r' | '\u{c}')
+}
+
+/// Returns the lines as patch(1) counts them: a carriage return ends none.
+fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
+fn compare<'a>(old: &'a [&'a str], new: &'a [&'a str]) -> TextDiff<'a, 'a, 'a, str> {
+    TextDiff::configure().newline_terminated(true).timeout(TIME_MAX).diff_slices(old, new)
+}
+
 /// Returns both sides of a change: before and after a commit.
 fn sides(change: &Change, upper: &Path) -> (Side, Side) {
     let path = &change.path;
@@ -83,7 +103,11 @@ fn write_change(change: &Change, upper: &Path, to: &mut impl Write) -> io::Resul
     let (old, new) = sides(change, upper);
     let label = |side: &Side, prefix: &str| match side {
         Side::Nothing => "/dev/null".to_owned(),
-        _ => format!("{prefix}{}", path.display()),
+        _ => {
+            let mut name = std::ffi::OsString::from(prefix);
+            name.push(path);
+            printed_name(Path::new(&name)).into_owned()
+        }
     };
     let (from, into) = (label(&old, "a"), label(&new, "b"));
     let said = match (&old, &new) {
@@ -98,12 +122,12 @@ fn write_change(change: &Change, upper: &Path, to: &mut impl Write) -> io::Resul
         }
         (Side::Other(_), _) | (_, Side::Other(_)) => format!("{} -> {}", old.words(), new.words()),
         _ => {
-            let diff = TextDiff::from_lines(old.text(), new.text());
+            let (old, new) = (lines(old.text()), lines(new.text()));
+            let diff = compare(&old, &new);
             return write!(to, "{}", diff.unified_diff().header(&from, &into));
         }
     };
-    to.write_all(path.as_os_str().as_bytes())?;
-    writeln!(to, ": {said}")
+    writeln!(to, "{}: {said}", printed_name(path))
 }
 
 /// Change of one name with its numbers of lines.
@@ -129,7 +153,34 @@ fn count_change<'a>(change: &'a Change, upper: &Path) -> LineCounts<'a> {
     if matches!(old, Side::Other(_)) || matches!(new, Side::Other(_)) {
         return LineCounts { change, added: None, removed: None };
     }
-    let diff = TextDiff::from_lines(old.text(), new.text());
+    let (old, new) = (lines(old.text()), lines(new.text()));
+    let diff = compare(&old, &new);
     let of = |tag| diff.iter_all_changes().filter(|line| line.tag() == tag).count();
     LineCounts { change, added: Some(of(ChangeTag::Insert)), removed: Some(of(ChangeTag::Delete)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_changed_lines_take_no_minutes() {
+        let text = |step: u32| -> String {
+            (0..20_000).map(|n: u32| format!("{}\n", n.wrapping_mul(step) % 9973)).collect()
+        };
+        let (old, new) = (text(7919), text(104_729));
+        let (old, new) = (lines(&old), lines(&new));
+        let start = std::time::Instant::now();
+        let diff = compare(&old, &new);
+        let removed = diff.iter_all_changes().filter(|line| line.tag() != ChangeTag::Insert);
+        assert!(removed.map(|line| line.value()).eq(old.iter().copied()), "all old lines");
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_carriage_return_ends_no_line() {
+        let (old, new) = (lines("a\rb\r\n"), lines("a\rc\r\n"));
+        let diff = compare(&old, &new).unified_diff().to_string();
+        assert_eq!(diff, "@@ -1 +1 @@\n-a\rb\r\n+a\rc\r\n");
+    }
 }

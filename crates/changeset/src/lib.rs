@@ -11,6 +11,8 @@
 //! | [`commit`] | the commit, in steps that can be resumed |
 //! | `recorded_origins` | what names led to before their first change |
 //! | `linked_names` | names of one file |
+//! | `needed_room` | room on other file systems, before a commit |
+//! | `printed_name` | names of files for terminals, patch(1) and JSON |
 //! | `install` | the move of one entry into place |
 //! | `widened_directory` | permissions that are widened for a while |
 //!
@@ -21,12 +23,15 @@ pub mod commit;
 pub mod diff;
 mod install;
 mod linked_names;
+mod needed_room;
+mod printed_name;
 mod recorded_origins;
 pub mod store;
 pub mod try_changes;
 mod widened_directory;
 
 pub use commit::CommitOutcome;
+pub use printed_name::printed_name;
 pub use store::{Store, Try, TryMetadata};
 pub use try_changes::{Change, ChangeKind, Changes, FileType};
 
@@ -83,6 +88,20 @@ pub enum Error {
         id: String,
         /// Names of the nested tries.
         inside: String,
+    },
+    /// A file system is too full for the commit.
+    #[error(
+        "nothing was committed: {needed} bytes would be copied to the file system of {directory}, which has {free} free; \
+         make room and commit again, or undo the try",
+        directory = directory.display()
+    )]
+    NoRoom {
+        /// Directory on the file system.
+        directory: PathBuf,
+        /// Size in bytes of what the commit copies there.
+        needed: u64,
+        /// Free bytes.
+        free: u64,
     },
     /// The commit was interrupted, and can only be resumed.
     #[error("the commit of try {0} was interrupted; finish it with runahead try commit {0}")]

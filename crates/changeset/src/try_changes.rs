@@ -9,6 +9,7 @@ use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
 use crate::linked_names::{LinkIndex, LinkedNames, find_linked_names};
+use crate::printed_name::serialize_path;
 use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
 use crate::widened_directory::WidenedDirectories;
 use crate::{Error, Result, install, io_error};
@@ -63,6 +64,7 @@ impl FileType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Absolute path.
+    #[serde(flatten, serialize_with = "serialize_path")]
     pub path: PathBuf,
     /// Kind of the change.
     #[serde(rename = "change")]
@@ -204,7 +206,11 @@ impl Changes {
             self.add(Change {
                 kind: if was.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
                 file_type: FileType::of(&found),
-                conflict: describe_conflict(origin, current.as_ref()),
+                conflict: describe_conflict(origin, current.as_ref()).or_else(|| {
+                    // What the command made has a record: this directory was only looked into.
+                    let is_lost = found.is_dir() && origin.is_none() && !is_gone;
+                    is_lost.then(|| "it was removed meanwhile".to_owned())
+                }),
                 in_new_directory: false,
                 replaces_other_type: is_in_the_way,
                 path: path.clone(),

@@ -10,7 +10,7 @@ use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
 use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
-use runahead_changeset::{ChangeKind, Store, Try, diff, store};
+use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
 use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
@@ -171,6 +171,11 @@ fn conclude(
         say!("{undecided}");
         return Ok(CONFLICT);
     }
+    // CHECK may have changed files, too.
+    let changes = match status {
+        Some(_) => Changes::read(&tried.overlay_directory())?,
+        None => changes,
+    };
     if status == Some(0) {
         let status = commit_or_report(tried, false)?;
         if status == 0 && !arguments.run.quiet {
@@ -300,12 +305,23 @@ fn summarize_changes(changes: &Changes) -> String {
 /// Commits a try unless there are conflicts, which it reports. Returns the exit status.
 fn commit_or_report(tried: &Try, force: bool) -> Result<i32, Failure> {
     let CommitOutcome::Conflicts(conflicts) = commit::commit(tried, force)? else { return Ok(0) };
-    say!("nothing was committed: these names were changed meanwhile");
+    let is_resumed = commit::is_interrupted(tried);
+    let what = if is_resumed { "the commit was not resumed" } else { "nothing was committed" };
+    say!("{what}: these names were changed meanwhile");
     for change in &conflicts {
-        say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
+        say!(
+            "  {}: {}",
+            printed_name(&change.path),
+            change.conflict.as_deref().unwrap_or_default()
+        );
     }
     let id = &tried.meta.id;
-    say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
+    match is_resumed {
+        true => say!("runahead try commit --force {id} overwrites that"),
+        false => say!(
+            "runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try"
+        ),
+    }
     Ok(CONFLICT)
 }
 
@@ -408,7 +424,7 @@ fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_cha
         let slash =
             if change.file_type == runahead_changeset::FileType::Directory { "/" } else { "" };
         let mark = if change.conflict.is_some() { '!' } else { ' ' };
-        let _ = write!(out, "{mark}{letter} {}{slash}", change.path.display());
+        let _ = write!(out, "{mark}{letter} {}{slash}", printed_name(&change.path));
         let _ = match &change.conflict {
             Some(conflict) => writeln!(out, "  ({conflict})"),
             None => writeln!(out),

@@ -148,10 +148,8 @@ fn interrupted_commit_is_resumed() {
                 fs::write(&journal, cut).expect("written");
             }
             assert!(matches!(undo(&scene.tried), Err(Error::HalfCommitted(_))));
-            assert!(
-                matches!(commit(&scene.tried, false), Ok(CommitOutcome::Done(_))),
-                "after {most}"
-            );
+            let done = commit(&scene.tried, false);
+            assert!(matches!(done, Ok(CommitOutcome::Done(_))), "after {most}: {done:?}");
             scene.expect_done();
         }
     }
@@ -199,4 +197,31 @@ fn unchanged_copy_is_no_change() {
         "its contents"
     );
     assert!(real.exists());
+}
+
+#[test]
+fn interrupted_commit_is_not_resumed_over_changes_of_others() {
+    let scene = Scene::new();
+    let journal = scene.tried.directory().join(JOURNAL);
+    let changes = Changes::read(&scene.tried.overlay_directory()).expect("read");
+    write_journal(&journal, &steps(&changes)).expect("written");
+    carry_out(&scene.tried, &journal, 1).expect("the first step");
+    fs::write(scene.real("keep/a"), "precious").expect("written");
+    let CommitOutcome::Conflicts(conflicts) = commit(&scene.tried, false).expect("tried") else {
+        panic!("it was resumed");
+    };
+    assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+    assert_eq!(fs::read(scene.real("keep/a")).expect("it is there"), b"precious");
+    assert!(matches!(commit(&scene.tried, true), Ok(CommitOutcome::Done(_))));
+    scene.expect_done();
+}
+
+#[test]
+fn a_directory_that_another_process_removed_is_a_conflict() {
+    let scene = Scene::new();
+    fs::remove_dir_all(scene.real("keep")).expect("removed");
+    let CommitOutcome::Conflicts(conflicts) = commit(&scene.tried, false).expect("tried") else {
+        panic!("it was made again");
+    };
+    assert!(conflicts.iter().any(|change| change.path == scene.real("keep")), "{conflicts:?}");
 }
