@@ -91,7 +91,7 @@ int main(int count, char **args) {
     }
     close(requests[0]);
     runahead_spec_set_policy(requests[1], RUNAHEAD_ALLOW);
-    // The first helper maps a file that nobody has mapped.
+    // The first helper maps a file that no process has mapped.
     helped(other, args[2], 0);
     volatile char *shared = map(args[1], MAP_SHARED), *private = map(args[1], MAP_PRIVATE);
     predict();

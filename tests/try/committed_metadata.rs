@@ -7,8 +7,8 @@ use std::process::Command;
 
 use runahead_tests::{available, installed, root, runahead, scratch};
 
-/// What a shell prints of a tree that scripts can tell apart: of each entry its name, type,
-/// permissions, owners, size and whether it has holes; attributes; contents.
+/// Program that prints the name, type, permissions, owners, size, holes, attributes and contents of
+/// each entry of the working directory.
 const LOOK: &str = "import os, stat\n\
     def look(name):\n\
     \x20s = os.lstat(name); deep = stat.S_ISDIR(s.st_mode)\n\

@@ -205,8 +205,7 @@ fn upper_name(upper: &Path, path: &Path) -> PathBuf {
     upper.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// What an interrupted commit did to names of the lower tree. It is no conflict with another
-/// process.
+/// Changes of the lower tree by an interrupted commit: no conflicts with another process.
 #[derive(Default)]
 struct OwnChanges {
     /// Names that were removed.

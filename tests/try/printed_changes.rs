@@ -1,4 +1,4 @@
-//! What `runahead try` prints of names and contents, for people and for programs.
+//! Output of `runahead try`: names and contents, for people and for programs.
 
 use runahead_tests::End;
 
