@@ -9,5 +9,6 @@ mod nested_tries;
 mod outside_effects;
 mod own_paths;
 mod printed_changes;
+mod reads;
 mod same_results;
 mod try_directory;

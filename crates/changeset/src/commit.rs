@@ -23,7 +23,8 @@ use crate::install::{CopiedFiles, in_writable_directory};
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
 use crate::widened_directory::WidenedDirectories;
-use crate::{Change, Error, Result, install, io_error, linked_names, needed_room};
+use crate::{Change, Error, ReadComparison, Result, install, io_error};
+use crate::{linked_names, needed_room, recorded_reads};
 
 /// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.
 const JOURNAL: &str = "journal";
@@ -66,9 +67,12 @@ pub enum CommitOutcome {
     Done(usize),
     /// Refused: another process has changed these meanwhile.
     Conflicts(Vec<Change>),
+    /// Refused: another process has changed what the try has read.
+    StaleReads(ReadComparison),
 }
 
-/// Commits a try and drops it. `force` overwrites what another process has changed meanwhile.
+/// Commits a try and drops it. `force` overwrites what another process has changed meanwhile, and
+/// compares nothing that was read.
 pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
     let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
     let journal = tried.directory().join(JOURNAL);
@@ -85,6 +89,12 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
     }
     if !conflicts.is_empty() && !force {
         return Ok(CommitOutcome::Conflicts(conflicts));
+    }
+    if !is_resumed && !force && !tried.ignores_reads {
+        let reads = recorded_reads::compare(&tried.overlay_directory())?;
+        if !reads.stale.is_empty() {
+            return Ok(CommitOutcome::StaleReads(reads));
+        }
     }
     if !is_resumed {
         needed_room::check(&changes, &tried.overlay_directory())?;

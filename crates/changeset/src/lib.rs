@@ -13,6 +13,7 @@
 //! | `linked_names` | names of one file |
 //! | `needed_room` | room on other file systems, before a commit |
 //! | `printed_name` | names of files for terminals, patch(1) and JSON |
+//! | [`recorded_reads`] | what the try has read, and what of that has changed |
 //! | `install` | the move of one entry into place |
 //! | `widened_directory` | permissions that are widened for a while |
 //!
@@ -26,12 +27,14 @@ mod linked_names;
 mod needed_room;
 mod printed_name;
 mod recorded_origins;
+pub mod recorded_reads;
 pub mod store;
 pub mod try_changes;
 mod widened_directory;
 
 pub use commit::CommitOutcome;
 pub use printed_name::printed_name;
+pub use recorded_reads::ReadComparison;
 pub use store::{Store, Try, TryMetadata};
 pub use try_changes::{Change, ChangeKind, Changes, FileType};
 

@@ -70,6 +70,8 @@ pub struct Try {
     directory: PathBuf,
     /// Metadata.
     pub meta: TryMetadata,
+    /// True if a commit does not compare what the try has read.
+    pub ignores_reads: bool,
 }
 
 /// Lock of a try, released on drop.
@@ -173,7 +175,7 @@ impl Store {
                 pid: std::process::id(),
                 ..TryMetadata::default()
             };
-            let new = Try { directory: path, meta };
+            let new = Try { directory: path, meta, ignores_reads: false };
             new.save()?;
             let lock = new.lock()?.ok_or_else(|| Error::Running(new.meta.id.clone()))?;
             return Ok((new, lock));
@@ -248,7 +250,7 @@ impl Try {
         let text = fs::read(&path).map_err(io_error("read", &path))?;
         let meta = serde_json::from_slice(&text)
             .map_err(|error| Error::Broken { path, why: error.to_string() })?;
-        Ok(Try { directory, meta })
+        Ok(Try { directory, meta, ignores_reads: false })
     }
 
     /// Writes the metadata.

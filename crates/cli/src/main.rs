@@ -9,6 +9,7 @@ mod command_end;
 mod history_command;
 mod options;
 mod try_command;
+mod valid_command;
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;

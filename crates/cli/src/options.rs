@@ -137,6 +137,11 @@ pub struct TryRun {
     #[arg(long)]
     pub unprotected: bool,
 
+    /// Compare what COMMAND has read before --commit-if commits, or ignore its changes by other
+    /// processes
+    #[arg(long, value_enum, default_value_t = Reads::Check)]
+    pub reads: Reads,
+
     /// Print no summary after COMMAND
     #[arg(long, short)]
     pub quiet: bool,
@@ -147,12 +152,21 @@ pub struct TryRun {
 
     /// Fault that a test injects
     #[cfg(feature = "fault-injection")]
-    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "unconfined"])]
+    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "reads", "unconfined"])]
     pub plant: Vec<String>,
 
     /// Command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Treatment of changes by other processes to what a tried command has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Reads {
+    /// Nothing is committed if something that was read has changed
+    Check,
+    /// What was read is not compared
+    Ignore,
 }
 
 /// Network access of a tried command.
@@ -185,14 +199,26 @@ pub enum TryTask {
         #[arg(long)]
         json: bool,
     },
-    /// Apply the changes of a try, unless another process has changed the same names meanwhile
-    /// (exit status 3)
+    /// Tell whether nothing that a try has read or changed was changed by another process meanwhile
+    /// (exit status 0, otherwise 3)
+    Valid {
+        /// Name of the try, or an unambiguous prefix
+        id: Option<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Apply the changes of a try, unless another process has meanwhile changed a name that the try
+    /// has changed or read (exit status 3)
     Commit {
         /// Name of the try, or an unambiguous prefix
         id: Option<String>,
         /// Overwrite what another process has changed meanwhile
         #[arg(long)]
         force: bool,
+        /// Compare what the try has read, or ignore its changes by other processes
+        #[arg(long, value_enum, default_value_t = Reads::Check)]
+        reads: Reads,
     },
     /// Drop a try and its changes
     Undo {

@@ -10,19 +10,20 @@ use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
 use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
-use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, store};
+use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, recorded_reads, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
 use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
 use serde_json::json;
 
 use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
-use crate::options::{self, Network, TryRun, TryTask};
+use crate::options::{self, Network, Reads, TryRun, TryTask};
+use crate::valid_command;
 
 /// Exit status if an operation on a try failed.
 const FAILED: i32 = 1;
 /// Exit status if nothing was committed: another process has changed the same names.
-const CONFLICT: i32 = 3;
+pub const CONFLICT: i32 = 3;
 /// Environment variable with the name of the try in which a command runs.
 const INSIDE: &str = "RUNAHEAD_TRY";
 
@@ -177,7 +178,9 @@ fn conclude(
         None => changes,
     };
     if status == Some(0) {
-        let status = commit_or_report(tried, false)?;
+        let mut tried = tried.clone();
+        tried.ignores_reads = arguments.run.reads == Reads::Ignore;
+        let status = commit_or_report(&tried, false)?;
         if status == 0 && !arguments.run.quiet {
             say!("committed: {}", summarize_changes(&changes));
         }
@@ -240,6 +243,9 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Fail
         flags |= flag::PLANT_WRITES;
     }
     let allowed = TryPermissions { network: !refused, unprotected: run.unprotected };
+    if run.plants("reads") {
+        flags |= flag::PLANT_READS;
+    }
     let confinement = match run.plants("unconfined") {
         true => Confinement::unconfined(),
         false => Confinement::new(&tried.overlay_directory(), token, allowed)?,
@@ -304,7 +310,14 @@ fn summarize_changes(changes: &Changes) -> String {
 
 /// Commits a try unless there are conflicts, which it reports. Returns the exit status.
 fn commit_or_report(tried: &Try, force: bool) -> Result<i32, Failure> {
-    let CommitOutcome::Conflicts(conflicts) = commit::commit(tried, force)? else { return Ok(0) };
+    let conflicts = match commit::commit(tried, force)? {
+        CommitOutcome::Done(_) => return Ok(0),
+        CommitOutcome::StaleReads(reads) => {
+            valid_command::report_stale_reads(&tried.meta.id, &reads);
+            return Ok(CONFLICT);
+        }
+        CommitOutcome::Conflicts(conflicts) => conflicts,
+    };
     let is_resumed = commit::is_interrupted(tried);
     let what = if is_resumed { "the commit was not resumed" } else { "nothing was committed" };
     say!("{what}: these names were changed meanwhile");
@@ -343,8 +356,17 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
             let lines = diff::count_lines(&changes, &tried.overlay_directory());
             put_json(&json!({ "id": tried.meta.id, "files": lines }), &mut out);
         }
-        TryTask::Commit { id, force } => {
-            return commit_or_report(&store.find(id.as_deref())?, *force);
+        TryTask::Valid { id, json } => {
+            let status = valid_command::valid(&store.find(id.as_deref())?, *json, &mut out)?;
+            if let Err(error) = print(&out) {
+                say!("{error}");
+            }
+            return Ok(status);
+        }
+        TryTask::Commit { id, force, reads } => {
+            let mut tried = store.find(id.as_deref())?;
+            tried.ignores_reads = *reads == Reads::Ignore;
+            return commit_or_report(&tried, *force);
         }
         TryTask::Undo { id } => commit::undo(&store.find(id.as_deref())?)?,
         TryTask::List { json } => list(store, *json, &mut out),
@@ -367,8 +389,14 @@ fn decide_nested(
             (id, if *json { &["status", "--json"] } else { &["status"] })
         }
         TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
-        TryTask::Commit { id, force } => {
-            (id, if *force { &["commit", "--force"] } else { &["commit"] })
+        TryTask::Valid { id, json } => (id, if *json { &["valid", "--json"] } else { &["valid"] }),
+        TryTask::Commit { id, force, reads } => {
+            let words: &[&str] = match (force, reads) {
+                (true, _) => &["commit", "--force"],
+                (false, Reads::Check) => &["commit"],
+                (false, Reads::Ignore) => &["commit", "--reads", "ignore"],
+            };
+            (id, words)
         }
         TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
     };
@@ -397,7 +425,7 @@ fn decide_nested(
     run_inside(&around, arguments.run.unprotected, &words).map(Some)
 }
 
-fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
+pub fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
     out.extend(value.to_string().bytes());
     out.push(b'\n');
 }
@@ -414,6 +442,11 @@ fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_cha
         return Ok(());
     }
     let _ = writeln!(out, "{}", describe_try(tried));
+    let reads = recorded_reads::compare(&tried.overlay_directory())?;
+    if !reads.stale.is_empty() {
+        let (stale, all) = (reads.stale.len(), reads.compared);
+        let _ = writeln!(out, "{stale} of {all} names that it read have changed");
+    }
     for change in changes.iter() {
         let letter = match change.kind {
             ChangeKind::Added => 'A',

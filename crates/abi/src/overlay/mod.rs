@@ -27,6 +27,7 @@ mod link_table;
 mod name_origin;
 pub mod nested_try;
 mod path_hash;
+mod read_records;
 pub mod try_calls;
 mod whiteouts;
 
@@ -36,6 +37,7 @@ pub use inode_origins::InodeOrigins;
 pub use link_table::LinkTable;
 pub use name_origin::{ORIGIN_MAX, Origin};
 pub use path_hash::PathHash;
+pub use read_records::{ReadKind, ReadRecord, ReadRecords, names_hash};
 pub use whiteouts::WhiteoutSet;
 
 use crate::FileId;
@@ -91,6 +93,8 @@ pub mod flag {
     pub const NO_NETWORK: u64 = 1 << 1;
     /// Opens for writing are not redirected, for tests.
     pub const PLANT_WRITES: u64 = 1 << 2;
+    /// Reads are not recorded, for tests.
+    pub const PLANT_READS: u64 = 1 << 3;
 }
 
 /// Configuration of the agents of a try.
@@ -142,11 +146,15 @@ pub struct ChangeFilter {
     pub links: LinkTable,
     /// Names of the lower tree that are hidden, with everything below them.
     pub whiteouts: WhiteoutSet,
+    /// What was read of the lower tree.
+    pub reads: ReadRecords,
 }
 
 impl ChangeFilter {
     /// Size in bytes of the file that holds it, which starts as zeroes.
     pub const BYTES: usize = size_of::<ChangeFilter>();
+    /// Offset in bytes of [`ChangeFilter::reads`] in the file.
+    pub const READS_AT: usize = core::mem::offset_of!(ChangeFilter, reads);
 
     fn bit(&self, path: PathHash) -> (&AtomicU64, u64) {
         let bits = path.bits();

@@ -107,7 +107,7 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
 }
 
 /// First line of a script. The pairs are start and end of a part of `line`.
-struct Script {
+pub(super) struct Script {
     line: [u8; FRONT_BYTES],
     interpreter: (usize, usize),
     argument: Option<(usize, usize)>,
@@ -115,7 +115,7 @@ struct Script {
 
 impl Script {
     /// Reads the first line of the entry, if it is a script that can be read.
-    fn read(found: &Resolved) -> Option<Self> {
+    pub(super) fn read(found: &Resolved) -> Option<Self> {
         let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
         let file = match found.entry {
             ViewEntry::Upper(_) => OpenFile::at(found.path.upper_address(), flags, 0),
@@ -140,7 +140,8 @@ impl Script {
         Some(Script { line, interpreter: (2 + start, 2 + stop), argument })
     }
 
-    fn interpreter(&self) -> &[u8] {
+    /// Path of the interpreter.
+    pub(super) fn interpreter(&self) -> &[u8] {
         &self.line[self.interpreter.0..self.interpreter.1]
     }
 

@@ -13,6 +13,7 @@
 //! | `readdir`, `exec_calls`, `socket_calls` | listings, programs, named sockets |
 //! | `clock_calls` | reads of the clock's state |
 //! | `copy_up` | copies into the upper tree before a change |
+//! | `recorded_calls`, `read_recorder` | what was read of the lower tree, for the commit |
 //! | `whiteouts` | removed lower names; what names led to before their first change |
 //! | `link_index` | copies of files that have several names |
 //! | `inode_numbers` | inode numbers that stay the same across a copy-up |
@@ -53,7 +54,9 @@ mod path_walk;
 mod pending_path;
 mod permission_checks;
 mod policy;
+mod read_recorder;
 mod readdir;
+mod recorded_calls;
 mod socket_calls;
 mod stat_calls;
 mod view_entry;

@@ -15,6 +15,7 @@ use super::entry_lookup::lookup_entry;
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
 use super::pending_path::{PendingPath, skip_slashes};
+use super::read_recorder;
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use crate::path_text::{self, PathBuf};
@@ -36,6 +37,8 @@ pub(super) struct WalkOptions {
     pub unchecked_in_upper: bool,
     /// Fail with ELOOP at any symbolic link (`RESOLVE_NO_SYMLINKS`).
     pub no_symlinks: bool,
+    /// Record symbolic links of the lower tree that are followed, and what it does not have.
+    pub records: bool,
 }
 
 /// Looks the entry up and does not follow it.
@@ -45,6 +48,7 @@ pub(super) const NO_FOLLOW: WalkOptions = WalkOptions {
     allow_trailing_slash: false,
     unchecked_in_upper: false,
     no_symlinks: false,
+    records: false,
 };
 /// Looks up a name to be created, removed or renamed.
 pub(super) const ENTRY_NAME: WalkOptions = WalkOptions {
@@ -53,6 +57,7 @@ pub(super) const ENTRY_NAME: WalkOptions = WalkOptions {
     allow_trailing_slash: true,
     unchecked_in_upper: false,
     no_symlinks: false,
+    records: false,
 };
 /// Looks the entry up and follows it.
 pub(super) const FOLLOW: WalkOptions = WalkOptions {
@@ -61,6 +66,7 @@ pub(super) const FOLLOW: WalkOptions = WalkOptions {
     allow_trailing_slash: false,
     unchecked_in_upper: false,
     no_symlinks: false,
+    records: false,
 };
 
 /// True for the directories outside the view: some of the root directory, and that of nested tries.
@@ -231,6 +237,17 @@ fn walk(
             }
             Err(errno) => return Err(errno),
         };
+        if look.records {
+            match &found.entry {
+                ViewEntry::Absent if here != DirectoryState::Upper => {
+                    read_recorder::record_absence(&found.path);
+                }
+                ViewEntry::Lower(stat) if stat.kind() == k::S_IFLNK => {
+                    read_recorder::record_link(&found.path, stat);
+                }
+                _ => {}
+            }
+        }
         if let ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) | ViewEntry::Upper(stat) =
             found.entry
             && stat.kind() == k::S_IFLNK

@@ -15,7 +15,7 @@ use super::stat_calls::{self, PathArgument};
 use super::view_entry::{Resolved, ViewEntry};
 use super::{
     attribute_calls, change_filter, clock_calls, copy_up, exec_calls, kernel_calls,
-    namespace_calls, nested_try, permission_checks, readdir, socket_calls,
+    namespace_calls, nested_try, permission_checks, readdir, recorded_calls, socket_calls,
 };
 use crate::plane::policy::{Exec, ProcessEvents};
 use crate::plane::{self, AnyPolicy, Interest, Policy, Verdict};
@@ -43,7 +43,9 @@ impl ProcessEvents for OverlayPolicy {
         if session::get().is_some_and(supervisor_has_ended) {
             self.lost();
         }
-        exec_calls::redirect(Layer::top(), &Call::of_program(call))
+        let call = Call::of_program(call);
+        recorded_calls::record_exec(Layer::top(), &call);
+        exec_calls::redirect(Layer::top(), &call)
     }
 
     fn sees_borrowers(&self) -> bool {
@@ -74,6 +76,7 @@ pub fn start(session: &Session) -> Result<()> {
         layer = one.below();
     }
     lower_layer::set_handler(&DECIDE);
+    recorded_calls::record_own_program(Layer::top());
     plane::remember_process()?;
     plane::set_policy(&POLICY)
 }
@@ -98,6 +101,7 @@ fn resolve_argument(
 }
 
 fn handle_call(layer: Layer, call: &Call) -> CallResult {
+    recorded_calls::record_call(layer, call);
     let a = call.args;
     let here = AT_FDCWD;
     let look = |dir, argument, follow| PathArgument { dir, argument, follow };

@@ -1,0 +1,134 @@
+//! What a try has read of the lower tree, and what of that another process has changed since.
+//!
+//! Contents are compared by the file's identity, its type, its size and the time of its last
+//! modification. Permissions, owners, the number of links and access times are not compared. Of a
+//! directory that was only examined, the identity is compared, and of one that was listed the
+//! names.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use runahead_abi::overlay::{
+    ChangeFilter, FILTER, Origin, ReadKind, ReadRecord, ReadRecords, names_hash,
+};
+use serde::Serialize;
+
+use crate::recorded_origins::{current_metadata, origin};
+use crate::{Result, io_error};
+
+/// Bits of the type in `st_mode`, and its value for a directory (stat(3type)).
+const TYPE_BITS: u64 = 0o170_000;
+const DIRECTORY_TYPE: u64 = 0o040_000;
+
+/// Directories whose contents change all the time without a meaning for a command.
+const NOT_COMPARED_BELOW: [&str; 4] = ["/run", "/var/run", "/var/log", "/var/cache"];
+/// Cache of the dynamic loader, which each program reads.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+/// End of the names of files to which shells and other programs append what a user types.
+const HISTORY_SUFFIX: &[u8] = b"_history";
+
+/// Name that a try has read and that another process has changed since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StaleRead {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Description of the change.
+    pub change: &'static str,
+}
+
+/// Outcome of a comparison.
+#[derive(Debug, Default, Serialize)]
+pub struct ReadComparison {
+    /// Number of reads that were compared.
+    pub compared: usize,
+    /// Number of reads that had no room in the records, so they are not compared.
+    pub omitted: u64,
+    /// Names that have changed, in the order of the reads.
+    pub stale: Vec<StaleRead>,
+}
+
+/// Compares what a try has read with what is there now.
+pub fn compare(overlay_directory: &Path) -> Result<ReadComparison> {
+    let (text, omitted) = read_records(&overlay_directory.join(FILTER))?;
+    let mut comparison = ReadComparison { omitted, ..ReadComparison::default() };
+    for record in text.split(|byte| *byte == 0).filter_map(ReadRecord::parse) {
+        let path = Path::new(OsStr::from_bytes(record.path));
+        if !is_compared(path) {
+            continue;
+        }
+        comparison.compared += 1;
+        let change = describe_change(&record, path)?;
+        let is_new = comparison.stale.iter().all(|stale| stale.path != path);
+        if let Some(change) = change
+            && is_new
+        {
+            comparison.stale.push(StaleRead { path: path.to_owned(), change });
+        }
+    }
+    Ok(comparison)
+}
+
+/// Returns the text of all records, and the number of reads without one.
+fn read_records(filter: &Path) -> Result<(Vec<u8>, u64)> {
+    let file = fs::File::open(filter).map_err(io_error("read", filter))?;
+    let mut counts = [[0u8; 8]; 2];
+    let read = |to: &mut [u8], at: usize| {
+        match file.read_exact_at(to, (ChangeFilter::READS_AT + at) as u64) {
+            // The filter of an earlier version has no records.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+            read => read.map_err(io_error("read", filter)),
+        }
+    };
+    read(counts.as_flattened_mut(), ReadRecords::COUNTS_AT)?;
+    let [used, omitted] = counts.map(u64::from_ne_bytes);
+    let mut text = vec![0; (used as usize).min(ReadRecords::RECORDS_MAX)];
+    read(&mut text, ReadRecords::RECORDS_AT)?;
+    Ok((text, omitted))
+}
+
+fn is_compared(path: &Path) -> bool {
+    let is_history = path.file_name().is_some_and(|name| name.as_bytes().ends_with(HISTORY_SUFFIX));
+    let is_left_out = NOT_COMPARED_BELOW.iter().any(|above| path.starts_with(above));
+    !is_history && !is_left_out && path != Path::new(LOADER_CACHE)
+}
+
+/// Describes what has changed since the read.
+fn describe_change(record: &ReadRecord, path: &Path) -> Result<Option<&'static str>> {
+    let was = &record.origin;
+    let now = match current_metadata(path) {
+        // It can no longer be examined, so it cannot be said to have changed.
+        Err(crate::Error::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
+            return Ok(None);
+        }
+        now => now?,
+    };
+    let Some(now) = now.as_ref().map(origin) else {
+        return Ok((record.kind != ReadKind::Absence).then_some("it was removed"));
+    };
+    let type_of = |origin: &Origin| origin.mode & TYPE_BITS;
+    let contents = |origin: &Origin| (origin.file, type_of(origin), origin.size, origin.mtime);
+    let is_changed = match record.kind {
+        ReadKind::Absence => return Ok(Some("it was made")),
+        ReadKind::Existence => type_of(&now) != type_of(was),
+        ReadKind::Listing => {
+            let is_same = now.file == was.file && list_hash(path) == Some(was.size);
+            return Ok((!is_same).then_some("names in it were made or removed"));
+        }
+        _ if type_of(was) == DIRECTORY_TYPE => {
+            (now.file, type_of(&now)) != (was.file, type_of(was))
+        }
+        _ => contents(&now) != contents(was),
+    };
+    Ok(is_changed.then_some("it was changed"))
+}
+
+/// Hash of the names in a directory; `None` if it cannot be listed.
+fn list_hash(directory: &Path) -> Option<u64> {
+    fs::read_dir(directory).ok()?.try_fold(0u64, |sum, entry| {
+        Some(sum.wrapping_add(names_hash(entry.ok()?.file_name().as_bytes())))
+    })
+}
