@@ -9,6 +9,6 @@ mod nested_tries;
 mod outside_effects;
 mod own_paths;
 mod printed_changes;
-mod reads;
 mod same_results;
+mod stale_reads;
 mod try_directory;

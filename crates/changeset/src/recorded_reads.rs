@@ -1,4 +1,4 @@
-//! What a try has read of the lower tree, and what of that another process has changed since.
+//! Comparison of what a try has read of the lower tree with what is there now.
 //!
 //! Contents are compared by the file's identity, its type, its size and the time of its last
 //! modification. Permissions, owners, the number of links and access times are not compared. Of a
@@ -72,6 +72,11 @@ pub fn compare(overlay_directory: &Path) -> Result<ReadComparison> {
     Ok(comparison)
 }
 
+/// Returns the number of reads that had no room in the records.
+pub fn count_omitted(overlay_directory: &Path) -> Result<u64> {
+    read_records(&overlay_directory.join(FILTER)).map(|(_, omitted)| omitted)
+}
+
 /// Returns the text of all records, and the number of reads without one.
 fn read_records(filter: &Path) -> Result<(Vec<u8>, u64)> {
     let file = fs::File::open(filter).map_err(io_error("read", filter))?;
@@ -131,4 +136,26 @@ fn list_hash(directory: &Path) -> Option<u64> {
     fs::read_dir(directory).ok()?.try_fold(0u64, |sum, entry| {
         Some(sum.wrapping_add(names_hash(entry.ok()?.file_name().as_bytes())))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_all_the_time_is_not_compared() {
+        let left_out =
+            ["/run/utmp", "/var/log/a/b", "/home/u/.bash_history", "/etc/ld.so.cache", "/var/run"];
+        assert!(left_out.iter().all(|path| !is_compared(Path::new(path))));
+        let compared = ["/", "/home/u/run/a", "/var/lib/a", "/home/u/.bashrc", "/runner/x"];
+        assert!(compared.iter().all(|path| is_compared(Path::new(path))));
+    }
+
+    #[test]
+    fn filters_of_an_earlier_version_have_no_reads() {
+        let place = tempfile::tempdir().expect("a directory");
+        fs::write(place.path().join(FILTER), [0; 100]).expect("it is ours");
+        let found = compare(place.path()).expect("compared");
+        assert_eq!((found.compared, found.omitted, found.stale.len()), (0, 0, 0));
+    }
 }

@@ -163,9 +163,9 @@ pub struct TryRun {
 /// Treatment of changes by other processes to what a tried command has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Reads {
-    /// Nothing is committed if something that was read has changed
+    /// Commit nothing if something that was read has changed
     Check,
-    /// What was read is not compared
+    /// Compare nothing that was read
     Ignore,
 }
 

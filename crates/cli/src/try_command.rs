@@ -23,7 +23,7 @@ use crate::valid_command;
 /// Exit status if an operation on a try failed.
 const FAILED: i32 = 1;
 /// Exit status if nothing was committed: another process has changed the same names.
-pub const CONFLICT: i32 = 3;
+const CONFLICT: i32 = 3;
 /// Environment variable with the name of the try in which a command runs.
 const INSIDE: &str = "RUNAHEAD_TRY";
 
@@ -144,6 +144,12 @@ fn conclude(
     let id = &tried.meta.id;
     let changes = Changes::read(&tried.overlay_directory())?;
     let undecided = tried.check_no_nested();
+    let omitted = recorded_reads::count_omitted(&tried.overlay_directory())?;
+    if omitted > 0 {
+        say!(
+            "too much was read to be recorded: {omitted} reads or more are not compared at commit"
+        );
+    }
     if changes.is_empty() && undecided.is_ok() {
         tried.remove()?;
         if !arguments.run.quiet && arguments.run.commit_if.is_none() {
@@ -357,11 +363,11 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
             put_json(&json!({ "id": tried.meta.id, "files": lines }), &mut out);
         }
         TryTask::Valid { id, json } => {
-            let status = valid_command::valid(&store.find(id.as_deref())?, *json, &mut out)?;
+            let is_valid = valid_command::valid(&store.find(id.as_deref())?, *json, &mut out)?;
             if let Err(error) = print(&out) {
                 say!("{error}");
             }
-            return Ok(status);
+            return Ok(if is_valid { 0 } else { CONFLICT });
         }
         TryTask::Commit { id, force, reads } => {
             let mut tried = store.find(id.as_deref())?;
@@ -425,7 +431,7 @@ fn decide_nested(
     run_inside(&around, arguments.run.unprotected, &words).map(Some)
 }
 
-pub fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
+fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
     out.extend(value.to_string().bytes());
     out.push(b'\n');
 }

@@ -7,14 +7,13 @@ use runahead_changeset::{Change, Changes, Try};
 use serde_json::json;
 
 use crate::command_end::say;
-use crate::try_command::{CONFLICT, put_json};
 
 /// Limit of names that are listed.
 const LISTED_MAX: usize = 20;
 
-/// Writes whether another process has changed what a try has read or changed. Returns the exit
-/// status.
-pub fn valid(tried: &Try, json: bool, out: &mut Vec<u8>) -> runahead_changeset::Result<i32> {
+/// Writes whether another process has changed what a try has read or changed. Returns
+/// true if none has.
+pub fn valid(tried: &Try, json: bool, out: &mut Vec<u8>) -> runahead_changeset::Result<bool> {
     let changes = Changes::read(&tried.overlay_directory())?;
     let conflicts: Vec<&Change> = changes.conflicts().collect();
     let mut reads = recorded_reads::compare(&tried.overlay_directory())?;
@@ -22,10 +21,8 @@ pub fn valid(tried: &Try, json: bool, out: &mut Vec<u8>) -> runahead_changeset::
     let is_valid = conflicts.is_empty() && reads.stale.is_empty();
     let id = &tried.meta.id;
     if json {
-        put_json(
-            &json!({ "id": id, "valid": is_valid, "reads": reads, "conflicts": conflicts }),
-            out,
-        );
+        let value = json!({ "id": id, "valid": is_valid, "reads": reads, "conflicts": conflicts });
+        let _ = writeln!(out, "{value}");
     } else if is_valid {
         let (compared, changed) = (reads.compared, changes.len());
         let omitted = describe_omitted(&reads);
@@ -43,7 +40,7 @@ pub fn valid(tried: &Try, json: bool, out: &mut Vec<u8>) -> runahead_changeset::
             let _ = writeln!(out, "  {}: {what}", path.display());
         }
     }
-    Ok(if is_valid { 0 } else { CONFLICT })
+    Ok(is_valid)
 }
 
 /// Reports why nothing was committed.

@@ -146,7 +146,7 @@ pub struct ChangeFilter {
     pub links: LinkTable,
     /// Names of the lower tree that are hidden, with everything below them.
     pub whiteouts: WhiteoutSet,
-    /// What was read of the lower tree.
+    /// Records of what was read of the lower tree.
     pub reads: ReadRecords,
 }
 

@@ -14,7 +14,7 @@ const PROBES: usize = 32;
 /// Limit of all records together, in bytes: about 200,000 records.
 const BYTES: usize = 32 << 20;
 
-/// What of a name was read. The value is the first byte of the record.
+/// Kind of a read of a name. The value is the first byte of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ReadKind {
@@ -41,7 +41,7 @@ pub fn names_hash(name: &[u8]) -> u64 {
 /// Read of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRecord<'a> {
-    /// What was read.
+    /// Kind of the read.
     pub kind: ReadKind,
     /// The entry at the first read.
     pub origin: Origin,

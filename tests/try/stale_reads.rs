@@ -1,4 +1,4 @@
-//! What a try has read is compared before its changes are committed.
+//! Comparison of what a try has read, before its changes are committed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
