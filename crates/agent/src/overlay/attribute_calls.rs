@@ -8,7 +8,9 @@ use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
 use super::path_walk::{self, WalkOptions};
 use super::view_entry::{Resolved, ViewEntry};
-use super::{copy_up, descriptor_paths, permission_checks, whiteouts};
+use super::{
+    change_filter, copy_up, descriptor_paths, inode_numbers, permission_checks, whiteouts,
+};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Object whose attributes a call changes.
@@ -88,7 +90,16 @@ fn change_resolved(layer: Layer, call: &Call, argument: usize, mut found: Resolv
     copy_up_permitted(layer, call, &mut found)?;
     let mut args = call.args;
     args[argument] = found.path.upper_address();
-    call_with_token(layer, call.nr, args)
+    let changed = call_with_token(layer, call.nr, args);
+    forget_permissions(layer, &found);
+    changed
+}
+
+/// Has all processes look up a directory anew whose permissions may have changed.
+fn forget_permissions(layer: Layer, found: &Resolved) {
+    if Resolved::directory(found).is_ok() {
+        change_filter::filter(layer).invalidate_directories();
+    }
 }
 
 /// Copies up the entry, if the program may make the change.
@@ -145,13 +156,18 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
         if let Ok(mut found) = path_walk::resolve(layer, AT_FDCWD, path, path_walk::NO_FOLLOW)
             && !matches!(found.entry, ViewEntry::Outside)
         {
-            if let ViewEntry::Upper(_) = found.entry {
+            if let ViewEntry::Upper(stat) = &found.entry
+                && let Ok(of_fd) = Stat::of_lower_fd(layer, fd)
+                && inode_numbers::file_in_view(layer, stat) == of_fd.origin().file
+            {
                 // It was copied up after it was opened.
                 return change_by_path(layer, call, found.path.upper_address());
             }
             if !is_elsewhere(&found) {
                 copy_up_permitted(layer, call, &mut found)?;
-                return change_by_path(layer, call, found.path.upper_address());
+                let changed = change_by_path(layer, call, found.path.upper_address());
+                forget_permissions(layer, &found);
+                return changed;
             }
         }
         if path.starts_with(b"/proc/") || path.starts_with(b"/sys/") {

@@ -72,10 +72,7 @@ fn make_upper_directory(layer: Layer, name: &mut ViewPath, lower: &Stat) -> Resu
     match made {
         Ok(_) => {
             let path = name.upper_address();
-            set_owner(path, lower, token)?;
-            copy_attributes(name, path, token);
-            kernel_calls::chmod(path, lower.mode(), token)?;
-            kernel_calls::set_times(path, &lower.times(), token)?;
+            set_metadata(name, path, lower, token)?;
             inode_numbers::record_copy(layer, name.upper_address(), lower);
             name.with_parent(|parent| {
                 kernel_calls::set_times(parent.upper_address(), &before.times(), token)
@@ -125,11 +122,14 @@ fn set_owner(path: u64, like: &Stat, token: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sets owner, permissions and times as in `like`.
-fn set_metadata(path: u64, like: &Stat, token: u64) -> Result<()> {
-    set_owner(path, like, token)?;
-    kernel_calls::chmod(path, like.mode(), token)?;
-    kernel_calls::set_times(path, &like.times(), token).map(drop)
+/// Gives the copy at address `to` the metadata of the lower entry.
+fn set_metadata(from: &ViewPath, to: u64, like: &Stat, token: u64) -> Result<()> {
+    set_owner(to, like, token)?;
+    copy_attributes(from, to, token);
+    if like.kind() != k::S_IFLNK {
+        kernel_calls::chmod(to, like.mode(), token)?;
+    }
+    kernel_calls::set_times(to, &like.times(), token).map(drop)
 }
 
 static COPIES: AtomicU32 = AtomicU32::new(0);
@@ -207,7 +207,7 @@ fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()
         k::S_IFREG => copy_regular(name, &unfinished, stat, data, token),
         k::S_IFLNK => copy_link(name, &unfinished, stat, token),
         k::S_IFIFO => syscall!(nr::MKNOD, unfinished.address(), k::S_IFIFO | 0o600, 0)
-            .and_then(|_| set_metadata(unfinished.address(), stat, token)),
+            .and_then(|_| set_metadata(name, unfinished.address(), stat, token)),
         // A socket belongs to its process, a device to the kernel: neither can be copied.
         _ => Err(Errno(sys::EPERM)),
     };
@@ -260,8 +260,7 @@ fn copy_link(from: &ViewPath, to: &TemporaryCopy, stat: &Stat, token: u64) -> Re
     let room = text.len() - 1;
     kernel_calls::readlink_lower(from, &mut text[..room])?;
     kernel_calls::symlink(text.as_ptr() as u64, to.address())?;
-    set_owner(to.address(), stat, token)?;
-    kernel_calls::set_times(to.address(), &stat.times(), token).map(drop)
+    set_metadata(from, to.address(), stat, token)
 }
 
 fn copy_regular(
@@ -277,10 +276,7 @@ fn copy_regular(
         let source = OpenFile::lower(from, k::O_RDONLY | k::O_NONBLOCK)?;
         copy_data(source.0, target.0, stat.size())?;
     }
-    set_owner(to.address(), stat, token)?;
-    copy_attributes(from, to.address(), token);
-    kernel_calls::chmod(to.address(), stat.mode(), token)?;
-    kernel_calls::set_times(to.address(), &stat.times(), token).map(drop)
+    set_metadata(from, to.address(), stat, token)
 }
 
 /// Copies the data of a file of `bytes` bytes. Holes stay holes where the file system reports

@@ -17,7 +17,7 @@
 //! | `whiteouts` | removed lower names; what names led to before their first change |
 //! | `link_index` | copies of files that have several names |
 //! | `inode_numbers` | inode numbers that stay the same across a copy-up |
-//! | `permission_checks` | what the lower tree's permissions allow |
+//! | `permission_checks`, `mount_checks` | what the lower tree's permissions and mounts allow |
 //! | `path_walk`, `pending_path`, `directory_cache` | resolution of paths |
 //! | `entry_lookup`, `view_entry` | lookup of one name; its result |
 //! | `layer`, `lower_layer`, `nested_try` | tries inside tries |
@@ -47,6 +47,7 @@ mod kernel_calls;
 mod layer;
 mod link_index;
 mod lower_layer;
+mod mount_checks;
 mod namespace_calls;
 mod nested_try;
 mod open_calls;

@@ -6,12 +6,12 @@ use runahead_abi::overlay::Origin;
 use super::directory_cache::{self, DirectoryState};
 use super::kernel_calls::{self, OpenFile, Stat, syscall};
 use super::layer::Layer;
-use super::view_entry::{Resolved, ViewEntry};
+use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use super::whiteouts;
 use super::{
-    change_filter, copy_up, dirent_records, entry_lookup, inode_numbers, link_index, path_walk,
-    permission_checks,
+    change_filter, copy_up, dirent_records, entry_lookup, inode_numbers, link_index, mount_checks,
+    path_walk, permission_checks,
 };
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -74,7 +74,7 @@ pub(super) fn make_symlink(layer: Layer, found: &mut Resolved, text: u64) -> Res
 }
 
 /// Fails with ENOENT if a file would be created by a path with a trailing slash.
-fn reject_trailing_slash(found: &Resolved) -> Result<()> {
+pub(super) fn reject_trailing_slash(found: &Resolved) -> Result<()> {
     match found.must_be_directory && matches!(found.entry, ViewEntry::Absent) {
         true => Err(Errno(sys::ENOENT)),
         false => Ok(()),
@@ -87,7 +87,12 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
         ViewEntry::Outside if directory => return kernel_calls::rmdir(found.path.lower_address()),
         ViewEntry::Outside => return kernel_calls::unlink(found.path.lower_address()),
-        _ if found.path.is_root() => return Err(Errno(sys::EBUSY)),
+        _ => {}
+    }
+    match found.last {
+        LastComponent::Root if directory => return Err(Errno(sys::EBUSY)),
+        LastComponent::Dot if directory => return Err(Errno(sys::EINVAL)),
+        LastComponent::DotDot if directory => return Err(Errno(sys::ENOTEMPTY)),
         _ => {}
     }
     match (directory, Resolved::directory(found).is_ok()) {
@@ -254,15 +259,22 @@ pub(super) fn rename(
             return adopt_from_nested_try(layer, from, to);
         }
         (ViewEntry::Outside, _) | (_, ViewEntry::Outside) => return Err(Errno(sys::EXDEV)),
-        (ViewEntry::Absent, _) => return Err(Errno(sys::ENOENT)),
         _ => {}
+    }
+    mount_checks::check_one_mount(from, to)?;
+    if from.last != LastComponent::Name {
+        return Err(Errno(sys::EBUSY));
+    }
+    if to.last != LastComponent::Name {
+        let keeps = flags & k::RENAME_NOREPLACE != 0;
+        return Err(Errno(if keeps { sys::EEXIST } else { sys::EBUSY }));
+    }
+    if let ViewEntry::Absent = from.entry {
+        return Err(Errno(sys::ENOENT));
     }
     let is_there = !matches!(to.entry, ViewEntry::Absent);
     let (from_directory, to_directory) =
         (Resolved::directory(from).is_ok(), Resolved::directory(to).is_ok());
-    if from.path.is_root() || to.path.is_root() {
-        return Err(Errno(sys::EBUSY));
-    }
     if is_there && flags & k::RENAME_NOREPLACE != 0 {
         return Err(Errno(sys::EEXIST));
     }
@@ -377,6 +389,10 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
         // The path of a descriptor, whose file has no name (`O_TMPFILE`, open(2)).
         ViewEntry::Outside => {
             let path = from.path.lower_address();
+            if !matches!(to.entry, ViewEntry::Absent) {
+                return Err(Errno(sys::EEXIST));
+            }
+            mount_checks::check_mount_of_descriptor(layer, path, to)?;
             let follow = k::AT_SYMLINK_FOLLOW;
             return create_at(layer, to, |new| {
                 syscall!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
@@ -387,6 +403,7 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
         _ if !matches!(to.entry, ViewEntry::Absent) => return Err(Errno(sys::EEXIST)),
         _ => {
             reject_trailing_slash(to)?;
+            mount_checks::check_one_mount(from, to)?;
             permission_checks::may_create(to)?;
         }
     }

@@ -12,7 +12,7 @@ use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
 use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, WalkOptions};
-use super::view_entry::{Resolved, ViewEntry};
+use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::{change_filter, copy_up, descriptor_paths, namespace_calls, permission_checks};
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -138,6 +138,10 @@ fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved)
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
         ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
         ViewEntry::Indexed(stat) => open_upper(call, how, IndexPath::new(layer, &stat).address()),
+        ViewEntry::Merged(..) if !how.is_path_only() => {
+            permission_checks::may_list(found)?;
+            open_lower(layer, call, how, found.path.lower_address())
+        }
         ViewEntry::Lower(_) | ViewEntry::Unchecked | ViewEntry::Outside if found.kernel_agrees => {
             Ok(Verdict::NATIVE)
         }
@@ -185,8 +189,10 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
         found = path_walk::resolve(layer, how.dir, text, look)?;
     }
     match found.entry {
-        _ if creates && found.must_be_directory => return Err(Errno(sys::EISDIR)),
-        ViewEntry::Outside => return open_outside(call, how, &found),
+        _ if creates && found.must_be_directory && found.last == LastComponent::Name => {
+            return Err(Errno(sys::EISDIR));
+        }
+        ViewEntry::Outside => return open_outside(layer, call, how, &found),
         ViewEntry::Absent if !creates => return Err(Errno(sys::ENOENT)),
         ViewEntry::Absent => {
             if how.flags & k::O_DIRECTORY != 0 {
@@ -247,7 +253,7 @@ fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved
 ///
 /// The kernel denies opening for writing by the path of a descriptor outside the upper tree. If the
 /// descriptor is this process's and was opened for writing, it is duplicated.
-fn open_outside(call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
+fn open_outside(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     let (dir, path) = if found.kernel_agrees {
         (how.dir, how.at)
     } else {
@@ -261,6 +267,12 @@ fn open_outside(call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult 
         false => None,
     };
     let Some(fd) = own else { return Ok(answer_attempt(call, ret)) };
+    let mut room = call_results::path_buffer();
+    let len = descriptor_paths::path_of_descriptor(fd, &mut room)?;
+    if layer.view_of_upper(&room[..len]).is_some() {
+        // The file's own permissions.
+        return Ok(answer_attempt(call, ret));
+    }
     let Ok(has) = sys::status_flags(fd) else { return Ok(answer_attempt(call, ret)) };
     if has as u32 & k::O_ACCMODE == k::O_RDONLY {
         return Ok(answer_attempt(call, ret));

@@ -7,6 +7,7 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
+use runahead_abi::overlay::PathHash;
 
 use super::change_filter;
 use super::descriptor_paths::{self, OwnDirectory};
@@ -15,8 +16,9 @@ use super::entry_lookup::lookup_entry;
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
 use super::pending_path::{PendingPath, skip_slashes};
+use super::permission_checks;
 use super::read_recorder;
-use super::view_entry::{Resolved, ViewEntry};
+use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
@@ -116,7 +118,10 @@ fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize,
         }
         None => return Err(Errno(sys::EBADF)),
     };
-    let Some(viewed) = directory_path.view_of_upper(&to[..len]) else { return Ok((len, false)) };
+    let Some(viewed) = directory_path.view_of_upper(&to[..len]) else {
+        reject_covered(directory_path, &to[..len])?;
+        return Ok((len, false));
+    };
     let (start, viewed) = (len - viewed.len(), viewed.len());
     // The kernel reports the root of the upper tree without a slash.
     if start == len || to[start] != b'/' {
@@ -125,6 +130,24 @@ fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize,
     }
     to.copy_within(start..len, 0);
     Ok((viewed, true))
+}
+
+/// Fails with ENOENT if a directory of the lower tree is no longer at its path in the view: it was
+/// renamed or removed while a descriptor or the working directory was in it, and another directory
+/// was made there.
+fn reject_covered(layer: Layer, path: &[u8]) -> Result<()> {
+    if !change_filter::filter(layer).has(PathHash::of(path)) {
+        return Ok(());
+    }
+    let mut name = ViewPath::root(layer);
+    path.split(|byte| *byte == b'/')
+        .filter(|piece| !piece.is_empty())
+        .try_for_each(|piece| name.push(piece))?;
+    match directory_state(layer, &name) {
+        Ok(DirectoryState::Upper) => Err(Errno(sys::ENOENT)),
+        // Whatever else is wrong is found by the walk.
+        _ => Ok(()),
+    }
 }
 
 fn walk(
@@ -136,6 +159,7 @@ fn walk(
     let mut found = Resolved {
         path: ViewPath::root(layer),
         entry: ViewEntry::Absent,
+        last: LastComponent::Name,
         parent: DirectoryState::Lower,
         must_be_directory: false,
         via_upper_symlink: false,
@@ -148,12 +172,20 @@ fn walk(
         let text = rest.text();
         let end = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
         let (piece, behind) = (&text[..end], skip_slashes(&text[end..]));
+        if matches!(piece, b"." | b"..") {
+            permission_checks::may_pass(&found.path, here)?;
+        }
         match piece {
             b"" | b"." | b".." if behind.is_empty() => {
                 if piece == b".." {
                     found.path.pop();
                     found.kernel_agrees = false;
                 }
+                found.last = match piece {
+                    b".." => LastComponent::DotDot,
+                    b"." => LastComponent::Dot,
+                    _ => LastComponent::Root,
+                };
                 return end_at_directory(found);
             }
             b"." | b".." => {
@@ -228,6 +260,9 @@ fn walk(
             Err(Errno(sys::EACCES))
                 if here != DirectoryState::Upper && !change_filter::filter(layer).has(hash) =>
             {
+                if is_last && look.check {
+                    return Err(Errno(sys::EACCES));
+                }
                 if is_last {
                     found.entry = ViewEntry::Unchecked;
                     return Ok(found);
@@ -264,7 +299,16 @@ fn walk(
         }
         match Resolved::directory(&found) {
             Ok(directory) => {
-                if directory != DirectoryState::Lower || !change_filter::filter(layer).has(hash) {
+                if !is_last {
+                    permission_checks::may_search(&found)?;
+                }
+                let is_settled = match found.entry {
+                    ViewEntry::Lower(_) => !change_filter::filter(layer).has(hash),
+                    // Its permissions are checked each time.
+                    ViewEntry::Merged(lower, upper) => lower.mode() == upper.mode(),
+                    _ => true,
+                };
+                if is_settled {
                     cache_state(layer, hash, directory);
                 }
                 here = directory;

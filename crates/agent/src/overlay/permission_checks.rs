@@ -5,10 +5,12 @@ use linux_raw_sys::general as k;
 
 use super::directory_cache::DirectoryState;
 use super::kernel_calls::{self, Stat};
-use super::view_entry::Resolved;
+use super::view_entry::{Resolved, ViewEntry};
+use super::view_path::ViewPath;
 use crate::sys::{self, Errno, Result};
 
 /// Modes of access(2).
+const READ: u32 = 4;
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
 
@@ -28,14 +30,57 @@ pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
     }
     let is_merged = found.parent == DirectoryState::Merged;
     found.path.with_parent(|parent| {
-        // The owner may have changed the permissions: then the upper directory has them.
-        let is_own = is_merged && Stat::lower(parent)?.owner == effective_user();
-        let may = match is_own {
+        let may = match is_merged && upper_decides(&Stat::lower(parent)?) {
             true => kernel_calls::access(parent.upper_address(), WRITE | SEARCH),
             false => kernel_calls::access_lower(parent, WRITE | SEARCH),
         };
         may.map(drop)
     })
+}
+
+/// True if the upper directory decides about access to a merged one. The owner may have changed the
+/// permissions: then the upper directory has them. Others' directories have an upper one that
+/// belongs to this user.
+pub(super) fn upper_decides(lower: &Stat) -> bool {
+    lower.owner == effective_user()
+}
+
+/// Checks that names may be looked up in a directory. The kernel checks it when it looks up an entry
+/// of the lower or of the upper tree, but not permissions that the try has taken away from a merged
+/// directory.
+pub(super) fn may_search(found: &Resolved) -> Result<()> {
+    may_access_merged(found, SEARCH)
+}
+
+/// Checks that `.` and `..` may be looked up in a directory, which the walk does without the kernel.
+pub(super) fn may_pass(directory: &ViewPath, state: DirectoryState) -> Result<()> {
+    if effective_user() == 0 {
+        return Ok(());
+    }
+    let in_upper = match state {
+        DirectoryState::Lower => false,
+        DirectoryState::Merged => upper_decides(&Stat::lower(directory)?),
+        DirectoryState::Upper => true,
+    };
+    let may = match in_upper {
+        true => kernel_calls::access(directory.upper_address(), SEARCH),
+        false => kernel_calls::access_lower(directory, SEARCH),
+    };
+    may.map(drop)
+}
+
+/// Checks that a directory may be listed, as [`may_search`] does.
+pub(super) fn may_list(found: &Resolved) -> Result<()> {
+    may_access_merged(found, READ)
+}
+
+fn may_access_merged(found: &Resolved, how: u32) -> Result<()> {
+    match &found.entry {
+        ViewEntry::Merged(lower, upper) if lower.mode() != upper.mode() && upper_decides(lower) => {
+            kernel_calls::access(found.path.upper_address(), how).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks that the entry may be removed from its parent directory.

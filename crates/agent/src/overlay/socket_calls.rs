@@ -12,7 +12,7 @@ use super::kernel_calls::{OpenFile, syscall};
 use super::layer::Layer;
 use super::lower_layer;
 use super::namespace_calls;
-use super::path_walk::{self, FOLLOW, NO_FOLLOW};
+use super::path_walk::{self, ENTRY_NAME, FOLLOW};
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use crate::path_text::FdPath;
@@ -55,12 +55,13 @@ pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
     if address.path().is_empty() {
         return Ok(Verdict::NATIVE);
     }
-    let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), NO_FOLLOW)?;
+    let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), ENTRY_NAME)?;
     match found.entry {
         ViewEntry::Absent => {}
         ViewEntry::Outside => return Ok(Verdict::NATIVE),
         _ => return Err(Errno(sys::EADDRINUSE)),
     }
+    namespace_calls::reject_trailing_slash(&found)?;
     namespace_calls::prepare_create(layer, &mut found)?;
     bind_in_directory(call, &mut found)
 }

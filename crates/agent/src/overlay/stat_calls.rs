@@ -5,7 +5,7 @@ use linux_raw_sys::general as k;
 use super::call_results::{self, Call, CallResult, answer_attempt, answer_call, copy_to_program};
 use super::change_filter;
 use super::inode_numbers;
-use super::kernel_calls::{lower_syscall, syscall};
+use super::kernel_calls::{Stat, lower_syscall, syscall};
 use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
@@ -42,7 +42,12 @@ fn redirect_resolved(layer: Layer, call: &Call, argument: usize, found: &Resolve
     let mut args = call.args;
     let ret = match found.entry {
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
-        ViewEntry::Upper(_) => {
+        ViewEntry::Merged(lower, _) if !upper_answers(call, &lower) => {
+            args[argument] = found.path.lower_address();
+            // SAFETY: what the program asked for, of a name of ours.
+            unsafe { lower_layer::attempt_lower(layer, call, call.nr, &args) }
+        }
+        ViewEntry::Upper(_) | ViewEntry::Merged(..) => {
             args[argument] = found.path.upper_address();
             // SAFETY: what the program asked for, of a name of ours.
             unsafe { call.attempt(call.nr, &args) }
@@ -63,8 +68,20 @@ fn redirect_resolved(layer: Layer, call: &Call, argument: usize, found: &Resolve
     Ok(answer_attempt(call, ret))
 }
 
-/// Handles access(2), faccessat(2) and faccessat2(2). For a merged directory the lower one is
-/// asked: the upper one belongs to the user.
+/// True if a call about a merged directory is answered by the upper one: it has the extended
+/// attributes, and the owner's permissions.
+fn upper_answers(call: &Call, lower: &Stat) -> bool {
+    match call.nr {
+        nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => true,
+        nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => {
+            let is_root = permission_checks::effective_user() == 0;
+            !is_root && permission_checks::upper_decides(lower)
+        }
+        _ => false,
+    }
+}
+
+/// Handles access(2), faccessat(2) and faccessat2(2).
 pub(super) fn access(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
     if call.nr == nr::FACCESSAT2 && call.args[3] as u32 & k::AT_EMPTY_PATH != 0 {
         let first: u8 = sys::copy_in(call.args[1])?;
@@ -214,7 +231,9 @@ fn result_is_symlink(call: &Call) -> Result<bool> {
 /// upper one.
 fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
     let (real, upper) = (found.path.lower_address(), found.path.upper_address());
-    let is_root = permission_checks::effective_user() == 0;
+    let ViewEntry::Merged(of_lower, _) = found.entry else { return Err(Errno(sys::ENOTDIR)) };
+    let has_owner =
+        permission_checks::effective_user() == 0 || permission_checks::upper_decides(&of_lower);
     if call.nr == nr::STATX {
         let [_, _, flags, mask, to, _] = call.args;
         let flags = flags as u32 & !k::AT_EMPTY_PATH;
@@ -230,7 +249,7 @@ fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
         lower.stx_size = upper_stat.stx_size;
         lower.stx_mtime = upper_stat.stx_mtime;
         lower.stx_ctime = upper_stat.stx_ctime;
-        if is_root {
+        if has_owner {
             (lower.stx_uid, lower.stx_gid) = (upper_stat.stx_uid, upper_stat.stx_gid);
         }
         // SAFETY: integers, all of which have been written.
@@ -252,7 +271,7 @@ fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
     lower.st_size = upper_stat.st_size;
     (lower.st_mtime, lower.st_mtime_nsec) = (upper_stat.st_mtime, upper_stat.st_mtime_nsec);
     (lower.st_ctime, lower.st_ctime_nsec) = (upper_stat.st_ctime, upper_stat.st_ctime_nsec);
-    if is_root {
+    if has_owner {
         (lower.st_uid, lower.st_gid) = (upper_stat.st_uid, upper_stat.st_gid);
     }
     // SAFETY: integers, all of which have been written.

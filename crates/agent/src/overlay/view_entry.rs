@@ -28,11 +28,21 @@ pub(super) enum ViewEntry {
     Merged(Stat, Stat),
 }
 
+/// Kind of a path's last component (`last_type` in the kernel's fs/namei.c).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastComponent {
+    Name,
+    Dot,
+    DotDot,
+    Root,
+}
+
 /// Result of resolving a path.
 pub(super) struct Resolved {
     /// Path without symbolic links, except possibly the last component.
     pub path: ViewPath,
     pub entry: ViewEntry,
+    pub last: LastComponent,
     /// State of the parent directory, unless the path is the root directory.
     pub parent: DirectoryState,
     /// True if the program's path ends in a slash, `.` or `..`.
