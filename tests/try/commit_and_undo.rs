@@ -160,6 +160,7 @@ fn without_its_supervisor_a_try_ends_at_its_next_program() {
 fn exit_statuses_follow_the_command_or_the_error() {
     let place = Place::filled("statuses");
     let ended = |words: &[&str]| place.tried(words).end;
+    assert_eq!(ended(&["status"]), End::Exit(1), "there is no try");
     assert_eq!(ended(&["-q", "--", "/bin/sh", "-c", "exit 9"]), End::Exit(9));
     assert_eq!(ended(&["-q", "--", "/bin/sh", "-c", "kill -TERM $$"]), End::Signal(15));
     assert_eq!(ended(&["-q", "--", "no-such-program"]), End::Exit(127));
@@ -167,7 +168,7 @@ fn exit_statuses_follow_the_command_or_the_error() {
     assert_eq!(ended(&["--", "true"]), End::Exit(0));
     assert_eq!(ended(&["ls"]), End::Exit(2));
     assert_eq!(ended(&["--network", "hold", "--", "true"]), End::Exit(125));
-    assert_eq!(ended(&["status"]), End::Exit(1));
+    assert_eq!(ended(&["status"]), End::Exit(0), "the name is kept");
     assert_eq!(ended(&["commit", "x"]), End::Exit(1));
     assert_eq!(place.around("\"$TRY\" try -q -- sh -c 'exit 9'").end, End::Exit(9));
     assert_eq!(place.around("\"$TRY\" try -q -- no-such-program").end, End::Exit(127));
@@ -175,5 +176,5 @@ fn exit_statuses_follow_the_command_or_the_error() {
     let unseen = place.around("RUNAHEAD=0 \"$TRY\" try -- true");
     assert_eq!(unseen.end, End::Exit(125));
     assert!(unseen.complaints().contains("without an agent"), "{unseen:?}");
-    assert!(place.tried(&["list"]).stdout.is_empty(), "what has changed nothing is not kept");
+    assert!(place.tried(&["list"]).stdout.is_empty(), "nothing is to be decided");
 }

@@ -12,3 +12,4 @@ mod printed_changes;
 mod same_results;
 mod stale_reads;
 mod try_directory;
+mod which_try;

@@ -176,7 +176,7 @@ pub fn nested_twins_behind(place: &Place, before: &str, argv: &[&str]) {
     // The status is the inner command's; what the outer one sees is the same before and after.
     let script = format!(
         "{before}; {{ {list}; }} > ../before; \"$TRY\" try -q -- \"$@\"; status=$?; {{ {list}; }} > ../after; cmp ../before ../after || exit 99; \
-         rm ../before ../after; if [ -n \"$(\"$TRY\" try list)\" ]; then \"$TRY\" try commit || exit 98; fi; exit $status"
+         rm ../before ../after; if [ -n \"$(\"$TRY\" try list)\" ]; then \"$TRY\" try commit -q || exit 98; fi; exit $status"
     );
     let program = runahead().to_str().expect("a plain path");
     let environment = format!("TRY={program}");

@@ -63,8 +63,9 @@ enum Step {
 /// Outcome of a commit.
 #[derive(Debug)]
 pub enum CommitOutcome {
-    /// Committed, and the try is dropped. The number of steps.
-    Done(usize),
+    /// Committed, and the try is dropped. The changes, of a commit that was resumed those that were
+    /// left.
+    Done(Changes),
     /// Refused: another process has changed these meanwhile.
     Conflicts(Vec<Change>),
     /// Refused: another process has changed what the try has read.
@@ -100,9 +101,9 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
         needed_room::check(&changes, &tried.overlay_directory())?;
         write_journal(&journal, &steps(&changes))?;
     }
-    let done = carry_out(tried, &journal, usize::MAX)?;
+    carry_out(tried, &journal, usize::MAX)?;
     tried.remove()?;
-    Ok(CommitOutcome::Done(done))
+    Ok(CommitOutcome::Done(changes))
 }
 
 /// True if a commit of the try was interrupted.
@@ -256,9 +257,8 @@ impl OwnChanges {
     }
 }
 
-/// Carries out at most `most` of the journal's steps that are not done. Returns the number of steps
-/// in the journal.
-fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
+/// Carries out at most `most` of the journal's steps that are not done.
+fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<()> {
     let Journal { steps, done } = Journal::read(journal)?;
     let notes = File::options().append(true).open(journal);
     let mut notes = notes.map_err(io_error("write", journal))?;
@@ -268,7 +268,7 @@ fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<usize> {
         carry_out_step(step, &upper, &mut copied)?;
         writeln!(notes, "{DONE}").map_err(io_error("write", journal))?;
     }
-    Ok(steps.len())
+    Ok(())
 }
 
 fn carry_out_step(step: &Step, upper: &Path, copied: &mut CopiedFiles) -> Result<()> {

@@ -5,7 +5,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`store`] | where tries are kept and how they are found |
+//! | [`store`] | where tries are kept |
+//! | `try_selection` | which try is meant, by its name or the working directory |
+//! | `time_names` | names of tries, which sort by time |
 //! | [`try_changes`] | the changes of a try, and conflicts with other processes |
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
@@ -29,7 +31,9 @@ mod printed_name;
 mod recorded_origins;
 pub mod recorded_reads;
 pub mod store;
+mod time_names;
 pub mod try_changes;
+mod try_selection;
 mod widened_directory;
 
 pub use commit::CommitOutcome;
@@ -70,6 +74,17 @@ pub enum Error {
     /// There are no tries.
     #[error("there is no try; start one with runahead try -- COMMAND")]
     NoTries,
+    /// Selection of a try where all were begun elsewhere.
+    #[error(
+        "no try was begun in {directory} or above it; give the name of another: {elsewhere}",
+        directory = printed_name(directory)
+    )]
+    NoneHere {
+        /// The working directory.
+        directory: PathBuf,
+        /// Names and directories of other tries.
+        elsewhere: String,
+    },
     /// The command of the try has not ended.
     #[error("try {0} is still running; wait for its end, or end its command, first")]
     Running(String),

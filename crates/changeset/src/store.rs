@@ -8,12 +8,13 @@
 //!
 //! The try's directory also has the store of nested tries.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::nested_try::{DIRECTORY, TRIES};
 use runahead_abi::overlay::{
@@ -22,18 +23,21 @@ use runahead_abi::overlay::{
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::time_names::time_name;
 use crate::{Error, Result, io_error};
 
 /// Name of the file of metadata.
 pub const META: &str = "meta.json";
 /// Name of the lock file.
 pub const LOCK: &str = "lock";
+/// Time that a try which has changed nothing keeps its name.
+const UNCHANGED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Metadata of a try.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct TryMetadata {
-    /// Name: the time of the start in base 32, so that names sort by time. That of a nested try
-    /// starts with the outer one's and a dot.
+    /// Name: the time of the start ([`crate::time_names`]). That of a nested try starts with the
+    /// outer one's and a dot.
     pub id: String,
     /// Name of the outer try of a nested one.
     #[serde(default)]
@@ -42,6 +46,9 @@ pub struct TryMetadata {
     pub command: Vec<String>,
     /// Working directory at the start.
     pub directory: String,
+    /// Bytes of `directory`, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory_bytes: Option<Vec<u8>>,
     /// Start in seconds since 1970.
     pub started: u64,
     /// End in seconds since 1970. `None` while the command runs, or if its end was not recorded.
@@ -54,6 +61,20 @@ pub struct TryMetadata {
     pub network: String,
     /// Changes that the kernel could not deny the command.
     pub unprotected: Vec<String>,
+    /// True if the command has changed nothing: there is nothing to commit, and the name is kept
+    /// for a while.
+    #[serde(default)]
+    pub unchanged: bool,
+}
+
+impl TryMetadata {
+    /// Working directory at the start.
+    pub fn directory_path(&self) -> PathBuf {
+        match &self.directory_bytes {
+            Some(bytes) => PathBuf::from(OsString::from_vec(bytes.clone())),
+            None => PathBuf::from(&self.directory),
+        }
+    }
 }
 
 /// Tries of a user, or those nested in one.
@@ -91,15 +112,9 @@ fn create_private_directory(path: &Path) -> Result<()> {
     builder.recursive(true).mode(0o700).create(path).map_err(io_error("make", path))
 }
 
-/// Returns the current time in seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// Returns a name that sorts by time: seven digits, enough until the year 3058.
-fn time_name(seconds: u64) -> String {
-    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    (0..7).rev().map(|n| char::from(DIGITS[(seconds >> (5 * n)) as usize & 31])).collect()
+/// Returns the current time since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl Store {
@@ -136,9 +151,10 @@ impl Store {
     pub fn create(&self, command: Vec<String>, directory: &Path) -> Result<(Try, TryLock)> {
         create_private_directory(&self.directory)?;
         let root = self.directory.canonicalize().map_err(io_error("find", &self.directory))?;
+        self.remove_expired();
         let started = now();
         for later in 0.. {
-            let name = time_name(started + later);
+            let name = time_name(started + Duration::from_millis(later));
             let path = root.join(&name);
             let id = match &self.inside {
                 Some(around) => format!("{around}.{name}"),
@@ -171,7 +187,11 @@ impl Store {
                 inside: self.inside.clone(),
                 command,
                 directory: directory.to_string_lossy().into_owned(),
-                started,
+                directory_bytes: directory
+                    .to_str()
+                    .is_none()
+                    .then(|| directory.as_os_str().as_bytes().to_vec()),
+                started: started.as_secs(),
                 pid: std::process::id(),
                 ..TryMetadata::default()
             };
@@ -180,7 +200,36 @@ impl Store {
             let lock = new.lock()?.ok_or_else(|| Error::Running(new.meta.id.clone()))?;
             return Ok((new, lock));
         }
-        unreachable!("some second has no try yet")
+        unreachable!("some millisecond has no try yet")
+    }
+
+    /// Removes the tries that have changed nothing and ended more than a day ago.
+    fn remove_expired(&self) {
+        let first = time_name(now().saturating_sub(UNCHANGED_KEPT));
+        for name in self.names().into_iter().filter(|name| *name < first) {
+            let Ok(tried) = Try::load(self.directory.join(name)) else { continue };
+            let ended = tried.meta.ended.map_or(Duration::ZERO, Duration::from_secs);
+            if tried.meta.unchanged
+                && ended + UNCHANGED_KEPT < now()
+                && let Ok(Some(_lock)) = tried.lock()
+            {
+                // It is removed later if it cannot be now.
+                let _ = tried.remove();
+            }
+        }
+    }
+
+    /// Returns the names of the tries of this store, without the outer try's.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Returns the tries of [`Store::list`] that have something to commit or undo.
+    pub fn undecided(&self) -> Vec<Try> {
+        let mut all = self.list();
+        all.retain(|tried| !tried.meta.unchanged);
+        all
     }
 
     /// Returns all tries, the newest last, each followed by its nested ones. Unreadable tries are
@@ -197,38 +246,13 @@ impl Store {
 
     /// Returns the tries of this store without nested ones.
     fn top_level(&self) -> Vec<Try> {
-        let names = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        names.filter_map(|entry| Try::load(entry.path()).ok()).collect()
+        let names = self.names().into_iter();
+        names.filter_map(|name| Try::load(self.directory.join(name)).ok()).collect()
     }
 
     /// True if a try of this store is nested in another.
     pub fn is_nested(&self, tried: &Try) -> bool {
         tried.meta.inside != self.inside
-    }
-
-    /// Finds a try by its name or a prefix of it, with or without the outer try's name. `None` is
-    /// the newest that is not nested.
-    pub fn find(&self, id: Option<&str>) -> Result<Try> {
-        let Some(id) = id else {
-            return self
-                .top_level()
-                .into_iter()
-                .max_by_key(|tried| tried.meta.id.clone())
-                .ok_or(Error::NoTries);
-        };
-        let mut all = self.list();
-        if let Some(exact) = all.iter().find(|tried| tried.meta.id == id) {
-            return Ok(exact.clone());
-        }
-        all.retain(|tried| {
-            let own = tried.meta.id.rsplit('.').next().unwrap_or_default();
-            tried.meta.id.starts_with(id) || own.starts_with(id)
-        });
-        match all.len() {
-            1 if !id.is_empty() => Ok(all.remove(0)),
-            0 => Err(Error::Unknown(id.to_owned())),
-            _ => Err(Error::Ambiguous(id.to_owned())),
-        }
     }
 }
 
@@ -245,12 +269,19 @@ fn copy_root_metadata(upper: &Path) -> Result<()> {
 }
 
 impl Try {
-    fn load(directory: PathBuf) -> Result<Self> {
+    pub(crate) fn load(directory: PathBuf) -> Result<Self> {
         let path = directory.join(META);
         let text = fs::read(&path).map_err(io_error("read", &path))?;
         let meta = serde_json::from_slice(&text)
             .map_err(|error| Error::Broken { path, why: error.to_string() })?;
         Ok(Try { directory, meta, ignores_reads: false })
+    }
+
+    /// Records the end of the command.
+    pub fn end(&mut self, status: i32) -> Result<()> {
+        self.meta.ended = Some(now().as_secs());
+        self.meta.status = Some(status);
+        self.save()
     }
 
     /// Writes the metadata.
@@ -298,7 +329,8 @@ impl Try {
 
     /// Fails if the try has nested tries.
     pub fn check_no_nested(&self) -> Result<()> {
-        let inside: Vec<_> = self.nested().list().into_iter().map(|tried| tried.meta.id).collect();
+        let inside: Vec<_> =
+            self.nested().undecided().into_iter().map(|tried| tried.meta.id).collect();
         match inside.is_empty() {
             true => Ok(()),
             false => Err(Error::Undecided { id: self.meta.id.clone(), inside: inside.join(", ") }),
@@ -344,24 +376,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_by_time() {
-        let times = [0, 1, 31, 32, 1_700_000_000, 1_700_000_001, (1 << 35) - 1];
-        assert!(times.map(time_name).is_sorted());
-        assert_eq!(time_name(1_700_000_000).len(), 7);
-    }
-
-    #[test]
     fn tries_are_kept_found_and_removed() {
         let path = tempfile::tempdir().expect("a directory");
         let store = Store::new(Some(path.path())).expect("given");
-        assert!(matches!(store.find(None), Err(Error::NoTries)));
+        assert!(matches!(store.find_in(Path::new("/")), Err(Error::NoTries)));
         let make = |command: &str| store.create(vec![command.into()], Path::new("/")).expect("new");
         let ((a, lock), (b, _lock)) = (make("a"), make("b"));
-        assert!(a.meta.id < b.meta.id, "two within a second");
-        assert_eq!(store.find(None).expect("the newest").meta, b.meta);
-        assert_eq!(store.find(Some(&a.meta.id)).expect("by name").meta.command, ["a"]);
-        assert!(matches!(store.find(Some("x")), Err(Error::Unknown(_))));
-        assert!(matches!(store.find(Some(&a.meta.id[..5])), Err(Error::Ambiguous(_))));
+        assert!(a.meta.id < b.meta.id, "two within a millisecond");
+        assert_eq!(store.find_in(Path::new("/")).expect("the newest").meta, b.meta);
+        assert_eq!(store.find(&a.meta.id).expect("by name").meta.command, ["a"]);
+        assert!(matches!(store.find("x"), Err(Error::Unknown(_))));
+        assert!(matches!(store.find(&a.meta.id[..5]), Err(Error::Ambiguous(_))));
         assert!(a.is_running());
         drop(lock);
         assert!(!a.is_running() && b.is_running());

@@ -9,6 +9,7 @@ mod command_end;
 mod history_command;
 mod options;
 mod try_command;
+mod try_decision;
 mod valid_command;
 
 use std::ffi::{CStr, OsStr, c_char};

@@ -180,7 +180,8 @@ pub enum Network {
     Refuse,
 }
 
-/// Show, commit or undo tries. Without an ID the newest is meant.
+/// Show, commit or undo tries. Without an ID the newest is meant that was begun in the working
+/// directory or above it.
 #[derive(Debug, Subcommand)]
 pub enum TryTask {
     /// List the names that a try changes; ! marks those that another process has changed meanwhile
@@ -219,11 +220,17 @@ pub enum TryTask {
         /// Compare what the try has read, or ignore its changes by other processes
         #[arg(long, value_enum, default_value_t = Reads::Check)]
         reads: Reads,
+        /// Do not print what was done
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// Drop a try and its changes
     Undo {
         /// Name of the try, or an unambiguous prefix
         id: Option<String>,
+        /// Do not print what was done
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// List the tries that are neither committed nor undone, the newest last
     List {

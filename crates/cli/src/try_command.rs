@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
-use runahead_changeset::commit::{self, CommitOutcome};
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
-use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, recorded_reads, store};
+use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, recorded_reads};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
 use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
@@ -18,12 +17,11 @@ use serde_json::json;
 
 use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
 use crate::options::{self, Network, Reads, TryRun, TryTask};
+use crate::try_decision::{CONFLICT, commit_or_report, summarize_changes, undo_and_report};
 use crate::valid_command;
 
 /// Exit status if an operation on a try failed.
 const FAILED: i32 = 1;
-/// Exit status if nothing was committed: another process has changed the same names.
-const CONFLICT: i32 = 3;
 /// Environment variable with the name of the try in which a command runs.
 const INSIDE: &str = "RUNAHEAD_TRY";
 
@@ -75,6 +73,8 @@ enum Failure {
     Hold,
     #[error("not run: cannot find the working directory: {0}")]
     Directory(std::io::Error),
+    #[error("cannot find the working directory: {0}; give the name of a try")]
+    NoDirectory(std::io::Error),
     #[error("not run: cannot read /dev/urandom: {0}")]
     Random(std::io::Error),
     #[error("cannot run a command in the view of the try: {0}")]
@@ -92,7 +92,7 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
     }
     let (mut tried, lock) = match &run.inside {
         // The process that decides on the try has its lock.
-        Some(id) => (store.find(Some(id))?, None),
+        Some(id) => (store.find(id)?, None),
         None => {
             let directory = std::env::current_dir().map_err(Failure::Directory)?;
             let words = run.command.iter().map(|word| word.to_string_lossy().into_owned());
@@ -125,23 +125,21 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
             return Ok(status);
         }
     };
-    tried.meta.ended = Some(store::now());
-    tried.meta.status = Some(match ended {
+    tried.end(match ended {
         Ended::Exited(status) => status,
         Ended::Signaled(signal) => 128 + signal,
-    });
-    tried.save()?;
-    conclude(arguments, &tried, lock, ended)
+    })?;
+    conclude(arguments, tried, lock, ended)
 }
 
 /// Decides on the changes after the command has ended, or reports them. Returns the exit status.
 fn conclude(
     arguments: &options::Try,
-    tried: &Try,
+    mut tried: Try,
     lock: Option<TryLock>,
     ended: Ended,
 ) -> Result<i32, Failure> {
-    let id = &tried.meta.id;
+    let id = tried.meta.id.clone();
     let changes = Changes::read(&tried.overlay_directory())?;
     let undecided = tried.check_no_nested();
     let omitted = recorded_reads::count_omitted(&tried.overlay_directory())?;
@@ -150,13 +148,15 @@ fn conclude(
             "too much was read to be recorded: {omitted} reads or more are not compared at commit"
         );
     }
-    if changes.is_empty() && undecided.is_ok() {
-        tried.remove()?;
-        if !arguments.run.quiet && arguments.run.commit_if.is_none() {
-            say!("the command has changed nothing");
-        }
-    }
+    let is_unchanged = changes.is_empty() && undecided.is_ok();
     let Some(check) = &arguments.run.commit_if else {
+        if is_unchanged {
+            tried.meta.unchanged = true;
+            tried.save()?;
+            if !arguments.run.quiet {
+                say!("try {id}: the command has changed nothing");
+            }
+        }
         if let (Err(undecided), false) = (&undecided, arguments.run.quiet) {
             say!("{undecided}");
         }
@@ -169,8 +169,11 @@ fn conclude(
         return Ok(end_like(ended));
     };
     let status = match ended {
-        Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
-        Ended::Exited(0) => self::check(arguments, tried, check)?,
+        Ended::Exited(0) if is_unchanged => {
+            tried.remove()?;
+            return Ok(0);
+        }
+        Ended::Exited(0) => self::check(arguments, &tried, check)?,
         _ => None,
     };
     drop(lock);
@@ -178,26 +181,12 @@ fn conclude(
         say!("{undecided}");
         return Ok(CONFLICT);
     }
-    // CHECK may have changed files, too.
-    let changes = match status {
-        Some(_) => Changes::read(&tried.overlay_directory())?,
-        None => changes,
-    };
+    // CHECK may have changed files, too: they are committed or undone as well.
     if status == Some(0) {
-        let mut tried = tried.clone();
         tried.ignores_reads = arguments.run.reads == Reads::Ignore;
-        let status = commit_or_report(&tried, false)?;
-        if status == 0 && !arguments.run.quiet {
-            say!("committed: {}", summarize_changes(&changes));
-        }
-        return Ok(status);
+        return Ok(commit_or_report(&tried, false, arguments.run.quiet)?);
     }
-    if tried.directory().exists() {
-        commit::undo(tried)?;
-    }
-    if !arguments.run.quiet && !changes.is_empty() {
-        say!("undone: {}", summarize_changes(&changes));
-    }
+    undo_and_report(&tried, arguments.run.quiet)?;
     Ok(status.unwrap_or_else(|| end_like(ended)))
 }
 
@@ -297,53 +286,6 @@ fn execute(
     }
 }
 
-fn summarize_changes(changes: &Changes) -> String {
-    let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
-    let kinds = [
-        (ChangeKind::Added, "added"),
-        (ChangeKind::Modified, "modified"),
-        (ChangeKind::Deleted, "deleted"),
-        (ChangeKind::Attributes, "with other attributes"),
-    ];
-    let parts: Vec<_> = kinds
-        .into_iter()
-        .map(|(kind, word)| (count(kind), word))
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    parts.join(", ")
-}
-
-/// Commits a try unless there are conflicts, which it reports. Returns the exit status.
-fn commit_or_report(tried: &Try, force: bool) -> Result<i32, Failure> {
-    let conflicts = match commit::commit(tried, force)? {
-        CommitOutcome::Done(_) => return Ok(0),
-        CommitOutcome::StaleReads(reads) => {
-            valid_command::report_stale_reads(&tried.meta.id, &reads);
-            return Ok(CONFLICT);
-        }
-        CommitOutcome::Conflicts(conflicts) => conflicts,
-    };
-    let is_resumed = commit::is_interrupted(tried);
-    let what = if is_resumed { "the commit was not resumed" } else { "nothing was committed" };
-    say!("{what}: these names were changed meanwhile");
-    for change in &conflicts {
-        say!(
-            "  {}: {}",
-            printed_name(&change.path),
-            change.conflict.as_deref().unwrap_or_default()
-        );
-    }
-    let id = &tried.meta.id;
-    match is_resumed {
-        true => say!("runahead try commit --force {id} overwrites that"),
-        false => say!(
-            "runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try"
-        ),
-    }
-    Ok(CONFLICT)
-}
-
 /// Runs a subcommand and returns the exit status.
 fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32, Failure> {
     let mut out = Vec::new();
@@ -351,36 +293,51 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
         return Ok(status);
     }
     match task {
-        TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
+        TryTask::Status { id, json } => status(&find(store, id)?, *json, &mut out)?,
         TryTask::Diff { id, json: false } => {
-            let directory = store.find(id.as_deref())?.overlay_directory();
+            let directory = find(store, id)?.overlay_directory();
             diff::write(&Changes::read(&directory)?, &directory, &mut out)?;
         }
         TryTask::Diff { id, json: true } => {
-            let tried = store.find(id.as_deref())?;
+            let tried = find(store, id)?;
             let changes = Changes::read(&tried.overlay_directory())?;
             let lines = diff::count_lines(&changes, &tried.overlay_directory());
             put_json(&json!({ "id": tried.meta.id, "files": lines }), &mut out);
         }
         TryTask::Valid { id, json } => {
-            let is_valid = valid_command::valid(&store.find(id.as_deref())?, *json, &mut out)?;
+            let is_valid = valid_command::valid(&find(store, id)?, *json, &mut out)?;
             if let Err(error) = print(&out) {
                 say!("{error}");
             }
             return Ok(if is_valid { 0 } else { CONFLICT });
         }
-        TryTask::Commit { id, force, reads } => {
-            let mut tried = store.find(id.as_deref())?;
+        TryTask::Commit { id, force, reads, quiet } => {
+            let mut tried = find(store, id)?;
             tried.ignores_reads = *reads == Reads::Ignore;
-            return commit_or_report(&tried, *force);
+            return Ok(commit_or_report(&tried, *force, *quiet)?);
         }
-        TryTask::Undo { id } => commit::undo(&store.find(id.as_deref())?)?,
+        TryTask::Undo { id, quiet } => match find(store, id) {
+            Err(Failure::Tries(runahead_changeset::Error::NoTries)) => {
+                if !quiet {
+                    say!("there is no try: nothing was undone");
+                }
+            }
+            found => undo_and_report(&found?, *quiet)?,
+        },
         TryTask::List { json } => list(store, *json, &mut out),
     }
     if let Err(error) = print(&out) {
         say!("{error}");
     }
     Ok(0)
+}
+
+/// Finds the try that `id` names, or the newest of the working directory or above it.
+fn find(store: &Store, id: &Option<String>) -> Result<Try, Failure> {
+    match id {
+        Some(id) => Ok(store.find(id)?),
+        None => Ok(store.find_in(&std::env::current_dir().map_err(Failure::NoDirectory)?)?),
+    }
 }
 
 /// Runs a subcommand on a nested try in the view of the outer one. Returns the exit status, or
@@ -396,18 +353,21 @@ fn decide_nested(
         }
         TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
         TryTask::Valid { id, json } => (id, if *json { &["valid", "--json"] } else { &["valid"] }),
-        TryTask::Commit { id, force, reads } => {
-            let words: &[&str] = match (force, reads) {
-                (true, _) => &["commit", "--force"],
-                (false, Reads::Check) => &["commit"],
-                (false, Reads::Ignore) => &["commit", "--reads", "ignore"],
+        TryTask::Commit { id, force, reads, quiet } => {
+            let words: &[&str] = match (force, reads, quiet) {
+                (true, _, false) => &["commit", "--force"],
+                (true, _, true) => &["commit", "--quiet", "--force"],
+                (false, Reads::Check, false) => &["commit"],
+                (false, Reads::Check, true) => &["commit", "--quiet"],
+                (false, Reads::Ignore, false) => &["commit", "--reads", "ignore"],
+                (false, Reads::Ignore, true) => &["commit", "--quiet", "--reads", "ignore"],
             };
             (id, words)
         }
         TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
     };
     let Some(id) = id else { return Ok(None) };
-    let tried = store.find(Some(id))?;
+    let tried = store.find(id)?;
     if !store.is_nested(&tried) {
         return Ok(None);
     }
@@ -442,7 +402,7 @@ fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_cha
         let value = json!({
             "try": tried.meta, "running": tried.is_running(), "held": tried.overlay_directory(),
             "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
-            "tries": tried.nested().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
+            "tries": tried.nested().undecided().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
         });
         put_json(&value, out);
         return Ok(());
@@ -475,6 +435,7 @@ fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_cha
 /// Describes a try in one line.
 fn describe_try(tried: &Try) -> String {
     let meta = &tried.meta;
+    let changes = if meta.unchanged { ", changed nothing" } else { "" };
     let state = match (meta.status, tried.is_running()) {
         (_, true) => "running".to_owned(),
         (Some(status), _) => format!("exit status {status}"),
@@ -487,11 +448,12 @@ fn describe_try(tried: &Try) -> String {
         120..7200 => format!("{} min", age / 60),
         _ => format!("{} h", age / 3600),
     };
-    format!("{}  {state}, {age} ago, in {}: {}", meta.id, meta.directory, meta.command.join(" "))
+    let (id, directory, words) = (&meta.id, meta.directory_path(), meta.command.join(" "));
+    format!("{id}  {state}{changes}, {age} ago, in {}: {words}", printed_name(&directory))
 }
 
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
-    for tried in store.list() {
+    for tried in store.undecided() {
         if json {
             let (meta, directory) = (&tried.meta, tried.overlay_directory());
             let running = tried.is_running();

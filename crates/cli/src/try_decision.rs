@@ -1,0 +1,99 @@
+//! Commit and undo of a try, and the lines that report them.
+
+use std::io::Write;
+
+use runahead_changeset::commit::{self, CommitOutcome};
+use runahead_changeset::{Change, ChangeKind, Changes, Result, Try, printed_name};
+
+use crate::command_end::say;
+use crate::valid_command;
+
+/// Exit status if nothing was committed: another process has changed the same names.
+pub const CONFLICT: i32 = 3;
+
+/// Returns the numbers of changes by kind, as text.
+pub fn summarize_changes(changes: &Changes) -> String {
+    let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
+    let kinds = [
+        (ChangeKind::Added, "added"),
+        (ChangeKind::Modified, "modified"),
+        (ChangeKind::Deleted, "deleted"),
+        (ChangeKind::Attributes, "with other attributes"),
+    ];
+    let parts: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, word)| (count(kind), word))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    match parts.is_empty() {
+        true => "nothing".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+/// Commits a try unless there are conflicts, and reports what was done unless `quiet`. Returns the
+/// exit status.
+pub fn commit_or_report(tried: &Try, force: bool, quiet: bool) -> Result<i32> {
+    if tried.meta.unchanged {
+        return undo_and_report(tried, quiet).map(|()| 0);
+    }
+    let is_resumed = commit::is_interrupted(tried);
+    match commit::commit(tried, force)? {
+        CommitOutcome::Done(changes) => {
+            let summary = match is_resumed {
+                true => "what was left of an interrupted commit".to_owned(),
+                false => summarize_changes(&changes),
+            };
+            report_done(tried, quiet, &format!("committed: {summary}"));
+            return Ok(0);
+        }
+        CommitOutcome::StaleReads(reads) => {
+            valid_command::report_stale_reads(&tried.meta.id, &reads);
+        }
+        CommitOutcome::Conflicts(conflicts) => report_conflicts(tried, is_resumed, &conflicts),
+    }
+    Ok(CONFLICT)
+}
+
+fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
+    let what = if is_resumed { "the commit was not resumed" } else { "nothing was committed" };
+    say!("{what}: these names were changed meanwhile");
+    for change in conflicts {
+        say!(
+            "  {}: {}",
+            printed_name(&change.path),
+            change.conflict.as_deref().unwrap_or_default()
+        );
+    }
+    let id = &tried.meta.id;
+    match is_resumed {
+        true => say!("runahead try commit --force {id} overwrites that"),
+        false => say!(
+            "runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try"
+        ),
+    }
+}
+
+/// Drops a try and its changes, and reports that unless `quiet`.
+pub fn undo_and_report(tried: &Try, quiet: bool) -> Result<()> {
+    let done = match tried.meta.unchanged {
+        true => "has changed nothing".to_owned(),
+        // A try that cannot be read can be undone.
+        false => match Changes::read(&tried.overlay_directory()) {
+            Ok(changes) => format!("undone: {}", summarize_changes(&changes)),
+            Err(_) => "undone".to_owned(),
+        },
+    };
+    commit::undo(tried)?;
+    report_done(tried, quiet, &done);
+    Ok(())
+}
+
+/// Prints what was done to which try.
+fn report_done(tried: &Try, quiet: bool, done: &str) {
+    if !quiet {
+        let directory = tried.meta.directory_path();
+        say!("try {} of {} {done}", tried.meta.id, printed_name(&directory));
+    }
+}
