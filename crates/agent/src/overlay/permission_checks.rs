@@ -45,14 +45,13 @@ pub(super) fn upper_decides(lower: &Stat) -> bool {
     lower.owner == effective_user()
 }
 
-/// Checks that names may be looked up in a directory. The kernel checks it when it looks up an entry
-/// of the lower or of the upper tree, but not permissions that the try has taken away from a merged
-/// directory.
+/// Checks that names may be looked up in a directory. The kernel checks it when an entry is looked
+/// up, except for permissions that the try has taken away from a merged directory.
 pub(super) fn may_search(found: &Resolved) -> Result<()> {
     may_access_merged(found, SEARCH)
 }
 
-/// Checks that `.` and `..` may be looked up in a directory, which the walk does without the kernel.
+/// Checks that `.` and `..` may be looked up in a directory: the walk does not ask the kernel.
 pub(super) fn may_pass(directory: &ViewPath, state: DirectoryState) -> Result<()> {
     if effective_user() == 0 {
         return Ok(());
