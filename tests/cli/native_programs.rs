@@ -8,6 +8,11 @@ use runahead_tests::{End, Run, available, root, runahead, scratch};
 /// `program` runs natively with one line that says why, and not at all with `--require`.
 fn native_only(program: &Path, args: &[&str], reason: &str) {
     let run = Run::new(std::iter::once(program.as_os_str()).chain(args.iter().map(|a| a.as_ref())));
+    native_only_run(&run, reason);
+}
+
+/// `run` runs natively in the same way.
+fn native_only_run(run: &Run, reason: &str) {
     let plain = run.run();
     let ahead = run.ahead(&[]).run();
     assert_eq!((ahead.end, &ahead.stdout), (plain.end, &plain.stdout), "{ahead:?}");
@@ -30,6 +35,38 @@ fn privileged_programs_run_natively() {
         let program = scratch().join(format!("echo-{mode:o}"));
         write_program(&program, &echo, mode).expect("the scratch directory is ours");
         native_only(&program, &["privileged"], "set-user-ID");
+    }
+}
+
+/// Lines of `/proc/self/maps` that are the agent's.
+const COUNT_AGENT: &str = "grep -c memfd:runahead /proc/self/maps";
+
+#[test]
+fn a_command_with_runahead_0_has_no_agent() {
+    let run = Run::new(["sh", "-c", COUNT_AGENT]);
+    assert_ne!(run.ahead(&[]).run().text(), "0\n", "this test can fail");
+    let run = run.env("RUNAHEAD", "0");
+    native_only_run(&run, "RUNAHEAD=0");
+    for other in ["", "1", "00"] {
+        let run = run.clone().env("RUNAHEAD", other);
+        assert_ne!(run.ahead(&[]).run().text(), "0\n", "{other:?} is not 0");
+    }
+}
+
+/// Children are started by fork and exec, in place of a shell, and by posix_spawn(3).
+#[test]
+fn a_child_with_runahead_0_has_no_agent() {
+    let starts = [
+        format!("RUNAHEAD=0 {COUNT_AGENT}; true"),
+        format!("export RUNAHEAD=0; exec {COUNT_AGENT}"),
+        format!("RUNAHEAD=0 sh -c 'unset RUNAHEAD; {COUNT_AGENT}; true'"),
+        format!("RUNAHEAD=0 make -s -f - <<'END'\nall:\n\t@{COUNT_AGENT} || true\nEND\n"),
+    ];
+    for script in starts {
+        let run = Run::new(["sh", "-c", &script]);
+        assert_eq!(run.run().text(), "0\n", "{script}");
+        let outcome = run.ahead(&[]).run();
+        assert_eq!(outcome.text(), "0\n", "{script}: {outcome:?}");
     }
 }
 

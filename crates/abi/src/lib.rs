@@ -30,6 +30,9 @@ pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 /// starts.
 pub const ABI_VERSION: u32 = 16;
 
+/// Environment string with which a program, and what it starts, run natively.
+pub const OPT_OUT: &str = "RUNAHEAD=0";
+
 /// Identity of a file on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {

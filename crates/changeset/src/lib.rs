@@ -88,9 +88,9 @@ pub enum Error {
     /// The command of the try has not ended.
     #[error("try {0} is still running; wait for its end, or end its command, first")]
     Running(String),
-    /// The user has no home directory.
+    /// The user has no home directory, or it is not there.
     #[error(
-        "no directory for tries: neither XDG_STATE_HOME nor HOME is an absolute path; set one, or give --state DIR"
+        "no directory for tries: XDG_STATE_HOME is no absolute path, and HOME no directory; set one, or give --state DIR"
     )]
     NoHome,
     /// The path of the directory is too long for agents.

@@ -127,7 +127,11 @@ impl Store {
                     std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
                 };
                 let state = absolute("XDG_STATE_HOME")
-                    .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+                    .or_else(|| {
+                        // A home directory that is not there is not ours to make.
+                        let home = absolute("HOME").filter(|home| home.is_dir())?;
+                        Some(home.join(".local/state"))
+                    })
                     .ok_or(Error::NoHome)?;
                 state.join("runahead/tries")
             }

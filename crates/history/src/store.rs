@@ -103,6 +103,8 @@ fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> CommandKey {
 pub struct Store {
     dir: PathBuf,
     total_max: u64,
+    /// The user's home directory, if the store is below it: it is not ours to make.
+    home: Option<PathBuf>,
 }
 
 /// A record that is kept.
@@ -121,17 +123,19 @@ impl Store {
     /// may not be there yet.
     pub fn for_user() -> Result<Self, HistoryError> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let state = variable("XDG_STATE_HOME")
-            .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
-            .ok_or(HistoryError::NoPlace(
-                "neither XDG_STATE_HOME nor HOME is set to an absolute path",
-            ))?;
-        Ok(Store::at(&state.join("runahead"), TOTAL_MAX))
+        if let Some(state) = variable("XDG_STATE_HOME") {
+            return Ok(Store::at(&state.join("runahead"), TOTAL_MAX));
+        }
+        let home = variable("HOME").ok_or(HistoryError::NoPlace(
+            "neither XDG_STATE_HOME nor HOME is set to an absolute path",
+        ))?;
+        let dir = home.join(".local/state/runahead");
+        Ok(Store { dir, total_max: TOTAL_MAX, home: Some(home) })
     }
 
     /// Store in `dir`, with at most `total_max` bytes.
     pub fn at(dir: &Path, total_max: u64) -> Self {
-        Store { dir: dir.to_owned(), total_max }
+        Store { dir: dir.to_owned(), total_max, home: None }
     }
 
     /// Directory of the store.
@@ -139,8 +143,12 @@ impl Store {
         &self.dir
     }
 
-    /// Makes the directory if need be, and sees that something can be kept there.
+    /// Makes the directory if need be, but never the user's home directory. Checks that something
+    /// can be kept there.
     pub fn prepare(&self) -> Result<(), HistoryError> {
+        if self.home.as_ref().is_some_and(|home| !home.is_dir()) {
+            return Err(HistoryError::NoPlace("HOME is not a directory"));
+        }
         let dir = &self.dir;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(HistoryError::system("make the directory", dir))?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runahead_abi::OPT_OUT;
 use runahead_inject::NotInjected;
 use rustix::io::Errno;
 
@@ -11,6 +12,9 @@ use crate::shadow_sandbox::SandboxError;
 /// Reason for which no agent can be prepared for a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentUnavailable {
+    /// The user wants none.
+    #[error("{OPT_OUT} is in its environment")]
+    OptedOut,
     /// This process runs in a try, whose agent it has.
     #[error("it is a command of a try, whose agent is in it")]
     InsideTry,

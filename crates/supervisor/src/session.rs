@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use runahead_abi::OPT_OUT;
 use runahead_abi::agent_config::tell;
 use runahead_abi::overlay::Overlay;
 use runahead_admission::degradation_counts::ReasonCounts;
@@ -68,7 +69,7 @@ fn run_with_signals_blocked(
     let degraded = Arc::new(ReasonCounts::default());
     let confined = options.isolation.as_ref();
     let inside = confined.is_some_and(|held| held.confinement.is_nested());
-    let file = agent_file().map_err(NotInjected::from);
+    let file = agent_file(confined.is_some()).map_err(NotInjected::from);
     let started = Instant::now();
     let mut prepared = None;
     let mask = signal_blocking::inherited_mask();
@@ -165,8 +166,12 @@ fn run_with_signals_blocked(
     Ok((ended, Stats { history, speculations, ..stats }))
 }
 
-/// Makes the agent's file, or returns the reason that there is none.
-fn agent_file() -> Result<OwnedFd, AgentUnavailable> {
+/// Makes the agent's file, or returns the reason that there is none. The command of a try has the
+/// agent whatever its environment says: without it the kernel would deny all changes.
+fn agent_file(is_try: bool) -> Result<OwnedFd, AgentUnavailable> {
+    if !is_try && opts_out() {
+        return Err(AgentUnavailable::OptedOut);
+    }
     if try_sandbox::enclosing_try().is_some() {
         return Err(AgentUnavailable::InsideTry);
     }
@@ -174,4 +179,11 @@ fn agent_file() -> Result<OwnedFd, AgentUnavailable> {
         return Err(AgentUnavailable::Limit(limit));
     }
     shared_memory::agent_file().map_err(AgentUnavailable::SharedMemory)
+}
+
+/// True if the command's environment, which is that of this process, has [`OPT_OUT`].
+fn opts_out() -> bool {
+    OPT_OUT
+        .split_once('=')
+        .is_some_and(|(name, value)| std::env::var_os(name).is_some_and(|current| current == value))
 }

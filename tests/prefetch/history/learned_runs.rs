@@ -131,6 +131,22 @@ fn a_command_runs_without_a_writable_state_directory() {
     assert!(outcome.complaints().contains("HOME") && outcome.text() == "output\n", "{outcome:?}");
 }
 
+/// A home directory that is not there is not made, neither by a record nor by a try.
+#[test]
+fn a_home_that_is_not_there_is_not_made() {
+    let _apart = apart();
+    let home = scratch().join("no-home/user");
+    let run = Run::new(["sh", "-c", "echo output"]).env("HOME", &home);
+    let run = run.env("XDG_STATE_HOME", "");
+    let outcome = run.ahead(&["--learn"]).run();
+    assert_eq!(outcome.text(), "output\n", "{outcome:?}");
+    assert!(outcome.complaints().contains("HOME is not a directory"), "{outcome:?}");
+    let tried =
+        run.behind([runahead_tests::runahead().as_os_str(), "try".as_ref(), "--".as_ref()]).run();
+    assert!(tried.complaints().contains("HOME"), "{tried:?}");
+    assert!(!scratch().join("no-home").exists());
+}
+
 /// A damaged record is reported once, and then replaced.
 #[test]
 fn a_damaged_record_is_replaced() {

@@ -12,6 +12,7 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
+use runahead_abi::OPT_OUT;
 use runahead_abi::control_protocol::{self, Bequest};
 use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_estimators::follow_filter::ProgramKey;
@@ -29,8 +30,6 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Levels of interpreters that the kernel follows (`#!`, execve(2)).
 const INTERPRETER_DEPTH_MAX: usize = 5;
-/// Environment string with which the program and its children run natively.
-const OPT_OUT: &[u8] = b"RUNAHEAD=0";
 /// Most environment strings that are inspected.
 const ENVIRONMENT_MAX: usize = 4096;
 
@@ -216,7 +215,7 @@ fn opts_out(call: &Call) -> bool {
 
 fn any_opts_out(mut strings: &[u64]) -> bool {
     const BYTES: usize = OPT_OUT.len() + 1;
-    let is_it = |start: &[u8; BYTES]| start.split_last() == Some((&0, OPT_OUT));
+    let is_it = |start: &[u8; BYTES]| start.split_last() == Some((&0, OPT_OUT.as_bytes()));
     let mut starts = [[0u8; BYTES]; sys::GATHER_MAX];
     while !strings.is_empty() {
         let got = sys::gather(strings, &mut starts);
