@@ -7,6 +7,9 @@
 //! - *by padding*: the two bytes of the call become a short jump, which leads to a long one, in
 //!   padding that is never executed. No thread can stand between the two bytes; one that is in the
 //!   kernel returns behind them, where nothing has changed.
+//! - *run before*: the jump replaces the front of an instruction some way before the call. The stub
+//!   has a copy of all from there to the call, with distances from the instruction pointer adapted
+//!   (`arch/x86_64/movable_code.rs`). What follows that instruction stays: others may stand there.
 //! - *compare after*: the jump replaces the call and what follows. Someone who stands behind the
 //!   call would return into the middle of it: another thread, or a signal handler's caller. So this
 //!   shape is used only while the program has one thread and no handler that could have interrupted
@@ -181,12 +184,13 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     code_writer::copy_window(window, page)?;
     let start = page - RUN_UP as u64;
     let (at, address) = ((site - start) as usize, |offset: u16| start + u64::from(offset));
-    let is_stub = |end: usize, distance: i32| {
-        stubs.contain((start + end as u64).wrapping_add_signed(distance.into()))
+    let stub_return = |end: usize, distance: i32| {
+        let stub = (start + end as u64).wrapping_add_signed(distance.into());
+        Some(stubs.return_of(stub)?.wrapping_sub(start) as usize)
     };
-    let code = Code::new(window, &is_stub);
+    let code = Code::new(window, &stub_return);
     let shape = SiteShape::of(&code, at, number).find(|shape| match *shape {
-        SiteShape::NumberBefore { len } => {
+        SiteShape::NumberBefore { len } | SiteShape::RunBefore { len } => {
             u64::from(len) <= site - page
                 && (!threads || code_writer::can_replace_at_once(site - u64::from(len)))
         }
@@ -196,11 +200,19 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
             is_alone && !KEEPS_FRAMES.load(Relaxed) && site - page + LONG_JUMP as u64 <= PAGE
         }
     })?;
-    let stub = arch::stub(shape, number, (start, at), &code, entry());
     let slot = stubs.slot(site)?;
+    let Some(stub) = arch::stub(shape, number, (start, at), window, (slot, entry())) else {
+        stubs.give_back(slot);
+        return None;
+    };
     code_writer::write(slot, |at| code_writer::put(at, &stub))?;
     let entered = match shape {
-        SiteShape::NumberBefore { len } => replace_number(state, site - u64::from(len), slot)?,
+        SiteShape::NumberBefore { len } => replace_front(state, site - u64::from(len), slot)?,
+        SiteShape::RunBefore { len } => {
+            replace_front(state, site - u64::from(len), slot)?;
+            // Whether this call came by way of the instructions is not known.
+            site
+        }
         SiteShape::ByPadding { from, end } => {
             let short = arch::short_jump(at, from.into())?;
             let jump = arch::jump(address(from), slot)?;
@@ -218,8 +230,8 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     Some(entered)
 }
 
-/// Replaces the move of the number at `from`.
-fn replace_number(state: &mut State, from: u64, stub: u64) -> Option<u64> {
+/// Replaces the front of the instruction at `from`.
+fn replace_front(state: &mut State, from: u64, stub: u64) -> Option<u64> {
     let jump = arch::jump(from, stub)?;
     if has_threads() {
         state.under_way = Some((from, jump));

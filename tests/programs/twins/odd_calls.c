@@ -200,6 +200,36 @@ CASE(the_old_fixed_page)
 	}
 }
 
+/* The number is loaded right before the call, and sometimes given by a jump to the call itself. */
+__asm__(".text\n.p2align 4\nload_and_call: mov number_to_load(%rip),%eax; mov %rsi,%rdi; mov %rdx,%rsi; syscall; ret\n"
+	".p2align 4\nload_alone: mov number_to_load(%rip),%rax\ncall_alone: syscall; ret\n"
+	".p2align 4\naddress_and_call: mov %rdi,%rax; lea number_to_load(%rip),%rdi; syscall; ret\n"
+	".globl number_to_load\n");
+extern long load_and_call(long, long, long), load_alone(void), address_and_call(long);
+extern char call_alone[];
+long number_to_load;
+
+CASE(numbers_that_are_loaded)
+{
+	int bad = 0;
+	for (int i = 0; i < 200; i++) {
+		number_to_load = i & 1 ? SYS_getpid : SYS_getppid;
+		bad += load_alone() != (i & 1 ? getpid() : getppid());
+		number_to_load = SYS_lseek;
+		bad += load_and_call(0, 77 + i, 5) != -EBADF;
+		number_to_load = SYS_gettid;
+		bad += load_and_call(0, 77, 5) != gettid();
+		long ret = SYS_getppid;
+		__asm__ volatile("call call_alone" : "+a"(ret) : : "rcx", "r11", "memory");
+		bad += ret != getppid();
+		/* time(2) writes to the address */
+		bad += address_and_call(SYS_time) != number_to_load;
+		if (i % 40 == 20)
+			stall(20 + i / 40, 1);
+	}
+	printf("bad %d\n", bad);
+}
+
 /* Registers except the three that the kernel uses keep their values over a call. */
 CASE(registers_over_calls)
 {

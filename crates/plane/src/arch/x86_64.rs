@@ -57,6 +57,7 @@ mod call_sites;
 mod cancellable_call;
 mod handler_entry;
 mod instruction_decoder;
+mod movable_code;
 mod padding;
 pub(crate) mod pkeys;
 #[cfg(test)]

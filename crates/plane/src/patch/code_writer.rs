@@ -51,6 +51,24 @@ impl Stubs {
         Some(slot)
     }
 
+    /// Gives back the place that [`Stubs::slot`] has returned last.
+    pub fn give_back(&mut self, slot: u64) {
+        let page = self.0.iter_mut().find(|p| p.at == slot & !(PAGE - 1));
+        if let Some(page) = page.filter(|p| p.at + p.used as u64 == slot + STUB_BYTES as u64) {
+            page.used -= STUB_BYTES;
+        }
+    }
+
+    /// Address where the stub at `address` continues, if there is one.
+    pub fn return_of(&self, address: u64) -> Option<u64> {
+        const RETURN: u64 = STUB_BYTES as u64 - 8;
+        let is_stub = |p: &&Page| p.at != 0 && (p.at..p.at + p.used as u64).contains(&address);
+        let page = self.0.iter().find(is_stub)?;
+        let stub = address - (address - page.at) % STUB_BYTES as u64;
+        // SAFETY: a stub of ours, written before the jump that leads to it.
+        Some(unsafe { ((stub + RETURN) as *const u64).read_volatile() })
+    }
+
     /// Range of the lowest of them between `at` and `end`.
     pub fn lowest(&self, at: u64, end: u64) -> Option<AddressRange> {
         let pages = self.0.iter().filter(|p| p.at != 0 && at < p.at + PAGE && p.at < end);

@@ -1,7 +1,8 @@
 //! Call sites: the shapes that can be patched, and the code that is written there.
 
 use super::SYSCALL;
-use super::padding::{Code, INT3, LONG_JUMP};
+use super::movable_code::Run;
+use super::padding::{Code, INT3, LONG_JUMP, RUN_MAX, Window};
 
 /// Way to rewrite a call site; `plane::patch` says which is safe when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,12 @@ pub enum SiteShape {
         /// Offset of the first byte behind it.
         end: u16,
     },
+    /// Instructions before the call that can stand elsewhere: a jump replaces the front of the
+    /// first. The rest stays where it is, and so does the call; the stub has a copy.
+    RunBefore {
+        /// Bytes from the start of the first instruction to the call instruction.
+        len: u8,
+    },
     /// `cmp rax, -4095` (or -4096) behind the call: the jump replaces the call and the front of
     /// the comparison, which the stub makes instead.
     CompareAfter,
@@ -34,7 +41,7 @@ impl SiteShape {
     /// of preference.
     pub fn of(code: &Code<'_>, site: usize, nr: u64) -> impl Iterator<Item = SiteShape> {
         let is_call = code.bytes[site..].starts_with(&SYSCALL) && !code.wants_flags(site);
-        let shapes: [Shape; 3] = [number_before, by_padding, compare_after];
+        let shapes: [Shape; 4] = [number_before, by_padding, run_before, compare_after];
         shapes.into_iter().filter_map(move |shape| is_call.then(|| shape(code, site, nr))?)
     }
 }
@@ -66,6 +73,16 @@ fn by_padding(code: &Code<'_>, site: usize, _nr: u64) -> Option<SiteShape> {
     Some(SiteShape::ByPadding { from: padding.start as u16, end: padding.end as u16 })
 }
 
+fn run_before(code: &Code<'_>, site: usize, _nr: u64) -> Option<SiteShape> {
+    let is_run = |len: &usize| {
+        site.checked_sub(*len).is_some_and(|from| {
+            Run::new(&code.bytes[from..site]).is_some() && code.is_boundary(from)
+        })
+    };
+    let len = (LONG_JUMP..=RUN_MAX).find(is_run)?;
+    Some(SiteShape::RunBefore { len: len as u8 })
+}
+
 fn compare_after(code: &Code<'_>, site: usize, _nr: u64) -> Option<SiteShape> {
     let compares = |low| code.bytes[site + 2..].starts_with(&[0x48, 0x3d, low, 0xf0, 0xff, 0xff]);
     (compares(0x00) || compares(0x01)).then_some(SiteShape::CompareAfter)
@@ -78,15 +95,16 @@ pub const STUB_BYTES: usize = 64;
 /// zone, call `entry`, do what the jump displaced, and go on behind the site. The number is `nr`
 /// only where the jump replaces what sets it; to the call itself others may come with any in rax.
 /// Where `entry` leaves 0 in rcx, as no call does, it wants the call to trap: the stub makes it
-/// itself.
+/// itself. `None` if what it displaces cannot stand at `slot`.
 pub fn stub(
     shape: SiteShape,
     nr: u64,
     (window, site): (u64, usize),
-    code: &Code<'_>,
-    entry: u64,
-) -> [u8; STUB_BYTES] {
+    code: &Window,
+    (slot, entry): (u64, u64),
+) -> Option<[u8; STUB_BYTES]> {
     const POINTERS: usize = STUB_BYTES - 16;
+    let mut room = [0; RUN_MAX];
     let mut stub = [INT3; STUB_BYTES];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -99,6 +117,11 @@ pub fn stub(
         put(&[0xb8]); // mov eax, nr
         end = put(&(nr as u32).to_le_bytes());
     }
+    if let SiteShape::RunBefore { len } = shape {
+        let from = site - usize::from(len);
+        let run = Run::new(&code[from..site])?;
+        end = put(run.moved(window + from as u64, slot + end as u64, &mut room)?);
+    }
     put(&[0xff, 0x15]); // call [rip + to the first pointer]
     put(&((POINTERS - end - 6) as u32).to_le_bytes());
     put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
@@ -107,7 +130,7 @@ pub fn stub(
     if shape == SiteShape::CompareAfter {
         // It does not depend on where it stands.
         back = site + COMPARED;
-        displaced = &code.bytes[site + 2..back];
+        displaced = &code[site + 2..back];
     }
     const JUMP: usize = 6;
     put(&[0xe3, (displaced.len() + JUMP) as u8]); // jrcxz, to the call
@@ -118,7 +141,7 @@ pub fn stub(
     put(&[0x0f, 0x05, 0xeb, to_displaced as u8]); // syscall; jmp
     stub[POINTERS..POINTERS + 8].copy_from_slice(&entry.to_le_bytes());
     stub[POINTERS + 8..].copy_from_slice(&(window + back as u64).to_le_bytes());
-    stub
+    Some(stub)
 }
 
 /// A jump of two bytes to its own first.
@@ -139,7 +162,7 @@ pub fn jump(from: u64, stub: u64) -> Option<[u8; LONG_JUMP]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::padding::{END, Window};
+    use super::super::padding::END;
     use super::*;
 
     /// A page of calls with `before` and `after` around its first, which is at [`SITE`].
@@ -153,7 +176,7 @@ mod tests {
     const SITE: usize = 2000;
 
     fn shape(bytes: &Window, nr: u64) -> Option<SiteShape> {
-        SiteShape::of(&Code::new(bytes, &|_, _| false), SITE, nr).next()
+        SiteShape::of(&Code::new(bytes, &|_, _| None), SITE, nr).next()
     }
 
     #[test]
@@ -169,9 +192,9 @@ mod tests {
     #[test]
     fn lookalikes_are_left_alone() {
         let into_r8 = page(&[0x41, 0xb8, 39, 0, 0, 0], &[0x0f, 5, 0xc3]);
-        assert_eq!(shape(&into_r8, 39), None);
+        assert_eq!(shape(&into_r8, 39), Some(SiteShape::RunBefore { len: 6 }));
         let other_number = page(&[0xb8, 40, 0, 0, 0], &[0x0f, 5, 0xc3]);
-        assert_eq!(shape(&other_number, 39), None);
+        assert_eq!(shape(&other_number, 39), Some(SiteShape::RunBefore { len: 5 }));
         let no_call = page(&[0xb8, 39, 0, 0, 0], &[0x0f, 0x0b, 0xc3]);
         assert_eq!(shape(&no_call, 39), None);
         // mov dword ptr [rsp - 72], 39
@@ -187,6 +210,20 @@ mod tests {
         // test eax, eax; jz +0
         let new = page(&[0xb8, 39, 0, 0, 0], &[0x0f, 5, 0x85, 0xc0, 0x74, 0, 0xc3]);
         assert_eq!(shape(&new, 39), Some(SiteShape::NumberBefore { len: 5 }));
+    }
+
+    #[test]
+    fn a_number_that_is_loaded_before_the_call_is_moved_with_its_load() {
+        // mov eax, [rip + n]; syscall; ret
+        let load = page(&[0x8b, 0x05, 0, 1, 0, 0], &[0x0f, 5, 0xc3]);
+        assert_eq!(shape(&load, 39), Some(SiteShape::RunBefore { len: 6 }));
+        // And mov rdi, rsi between them.
+        let code = [0x8b, 0x05, 0, 1, 0, 0, 0x48, 0x89, 0xf7];
+        let argument = page(&code, &[0x0f, 5, 0xc3]);
+        assert_eq!(shape(&argument, 39), Some(SiteShape::RunBefore { len: 9 }));
+        // jmp [rip + n] does not lead here.
+        let jump = page(&[0xff, 0x25, 0, 1, 0, 0], &[0x0f, 5, 0xc3]);
+        assert_eq!(shape(&jump, 39), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! another page; that no function begins with a long `nop` shortly before an aligned address; and
 //! that the bytes looked at are code.
 
+use super::SYSCALL;
 use super::instruction_decoder::{Flags, Flow, Instruction, LONGEST, Undecoded, decode};
 #[cfg(test)]
 use super::planted_mistakes;
@@ -35,6 +36,8 @@ pub(super) const END: usize = PAGE_END + RUN_OUT;
 const PAGE_END: usize = RUN_UP + PAGE_BYTES;
 /// Bytes of a long jump.
 pub const LONG_JUMP: usize = 5;
+/// Most bytes of instructions before a call that a stub has room for a copy of.
+pub(super) const RUN_MAX: usize = 17;
 /// Byte that fills the rest of a used padding, and of a stub.
 pub const INT3: u8 = 0xcc;
 /// Alignment of functions and loops by compilers, in bytes.
@@ -46,18 +49,21 @@ const AHEAD: usize = 127;
 /// Code around a site; offsets are in its window.
 pub struct Code<'a> {
     pub(super) bytes: &'a Window,
-    /// True if a jump that ends at an offset, and has this distance, leads into a stub.
-    is_stub: &'a dyn Fn(usize, i32) -> bool,
+    /// Offset where the stub continues to which a jump leads that ends at an offset and has this
+    /// distance, if it leads to one.
+    stub_return: &'a StubReturn<'a>,
 }
+
+/// Function that returns the offset where a stub continues, of a jump by its end and distance.
+pub type StubReturn<'a> = dyn Fn(usize, i32) -> Option<usize> + 'a;
 
 /// Offsets: the first byte of free padding, and the first byte behind it.
 pub type Padding = core::ops::Range<usize>;
 
 impl<'a> Code<'a> {
-    /// `is_stub` says whether a jump that ends at an offset, and has this distance, leads to a
-    /// stub.
-    pub fn new(bytes: &'a Window, is_stub: &'a dyn Fn(usize, i32) -> bool) -> Self {
-        Code { bytes, is_stub }
+    /// `stub_return` is asked of jumps that may lead to stubs.
+    pub fn new(bytes: &'a Window, stub_return: &'a StubReturn<'a>) -> Self {
+        Code { bytes, stub_return }
     }
 
     /// The instruction at `at`. Where a call site is patched, it is what was there: execution goes
@@ -73,19 +79,31 @@ impl<'a> Code<'a> {
         let decoded = decode(&self.bytes[at..])?;
         let Flow::Jump(distance) = decoded.flow else { return Ok(decoded) };
         let end = at + decoded.len;
-        if decoded.len == LONG_JUMP && (self.is_stub)(end, distance) {
-            let left = match &self.bytes[end..] {
-                [0x0f, 0x05, ..] => 0,
-                [0, 0, 0x0f, 0x05, ..] => 2,
-                [0xf0, 0xff, 0xff, ..] => 3,
-                _ if end.is_multiple_of(ALIGNED) || self.bytes[end] == INT3 => return Ok(decoded),
-                _ => return Err(Undecoded::Unknown),
-            };
-            return Ok(Instruction { len: LONG_JUMP + left, flow: Flow::On, ..decoded });
+        if decoded.len == LONG_JUMP
+            && let Some(back) = (self.stub_return)(end, distance)
+        {
+            return Ok(match self.displaced_end(end, back) {
+                Some(end) => Instruction { len: end - at, flow: Flow::On, ..decoded },
+                // In padding.
+                None => decoded,
+            });
         }
         let is_patched = decoded.len == 2
             && end.checked_add_signed(distance as isize).is_some_and(|to| self.is_long_jump(to));
         Ok(if is_patched { Instruction { flow: Flow::On, ..decoded } } else { decoded })
+    }
+
+    /// End of what a jump has displaced, up to the call where that stays: the jump ends at `end`,
+    /// and its stub continues at `back`. `None` if the jump has displaced nothing.
+    fn displaced_end(&self, end: usize, back: usize) -> Option<usize> {
+        const LEFT_OF_COMPARISON: usize = 3;
+        const LEFT_OF_RUN: usize = RUN_MAX - LONG_JUMP;
+        if back == end + LEFT_OF_COMPARISON {
+            return Some(back);
+        }
+        let call = back.checked_sub(SYSCALL.len())?;
+        let is_near = (end..=end + LEFT_OF_RUN).contains(&call);
+        (is_near && self.bytes.get(call..back) == Some(&SYSCALL)).then_some(call)
     }
 
     /// A jump to a stub is there.
@@ -93,7 +111,7 @@ impl<'a> Code<'a> {
         matches!(
             self.bytes.get(at..at + LONG_JUMP).map(decode),
             Some(Ok(Instruction { len: LONG_JUMP, flow: Flow::Jump(distance), .. }))
-                if (self.is_stub)(at + LONG_JUMP, distance)
+                if (self.stub_return)(at + LONG_JUMP, distance).is_some()
         )
     }
 

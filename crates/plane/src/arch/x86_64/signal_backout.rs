@@ -6,6 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::call_sites::{COMPARED, STUB_BYTES};
+use super::padding::RUN_MAX;
 use super::{
     CLONE_SITE_BYTES, Context, PLAIN_SITES, RUNAHEAD_PLAIN_RETURN, SYSCALL, plain_site,
     runahead_entry, runahead_entry_call, runahead_entry_end, runahead_entry_look,
@@ -59,13 +60,25 @@ impl Stub {
 
     /// The number of the call, where the stub sets it.
     fn number(&self) -> Option<u64> {
-        let moves = self.bytes[Self::START.len()] == Self::MOVE;
+        let moves = self.run() == Self::MOVE_BYTES && self.bytes[Self::START.len()] == Self::MOVE;
         moves.then(|| self.word(Self::START.len() + 1) & u64::from(u32::MAX))
+    }
+
+    /// Bytes of the instructions that it makes in front of its call: copies of the program's, or
+    /// the move of the number.
+    fn run(&self) -> usize {
+        self.call() - Self::START.len()
     }
 
     /// Offset of its call.
     fn call(&self) -> usize {
-        Self::START.len() + self.number().map_or(0, |_| Self::MOVE_BYTES)
+        let is_call = |at: &usize| {
+            let distance = (Self::POINTERS - at - Self::CALL_BYTES) as u32;
+            let (opcode, rest) = self.bytes[*at..at + Self::CALL_BYTES].split_at(2);
+            opcode == [0xff, 0x15] && rest == distance.to_le_bytes()
+        };
+        let first = Self::START.len();
+        (first..=first + RUN_MAX).find(is_call).unwrap_or(first)
     }
 
     /// Offset of its `jrcxz`, where the stack pointer is the program's again.
@@ -120,6 +133,11 @@ impl Stub {
             _ => at != self.own_call(),
         };
         self.go(context, made);
+        if at < self.call() && self.number().is_none() {
+            // In front of the copy, or in it: the program's own instructions are as long.
+            let left = self.run() - at.saturating_sub(Self::START.len()).min(self.run());
+            context.rip -= left as u64;
+        }
     }
 }
 
@@ -224,7 +242,40 @@ fn go_on(context: &mut Context, back: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::padding::Window;
     use super::*;
+
+    #[repr(align(64))]
+    struct Slot([u8; STUB_BYTES]);
+
+    #[test]
+    fn a_signal_in_a_copied_run_is_one_in_the_program_s_run() {
+        use super::super::call_sites::{SiteShape, stub};
+        // mov eax, [rip + n]; mov rdi, rsi; syscall; ret
+        let run = [0x8b, 0x05, 0, 1, 0, 0, 0x48, 0x89, 0xf7];
+        let (mut window, from) = ([0x90; size_of::<Window>()], 2000);
+        window[from..from + run.len()].copy_from_slice(&run);
+        let site = from + run.len();
+        window[site..site + 3].copy_from_slice(&[0x0f, 0x05, 0xc3]);
+        let shape = SiteShape::RunBefore { len: run.len() as u8 };
+        let mut slot = Slot([0; STUB_BYTES]);
+        let at = slot.0.as_ptr() as u64;
+        // The program lies a little above its stub.
+        let program = at + 0x10_0000;
+        let entry = runahead_entry as *const () as u64;
+        core::hint::black_box(&mut slot).0 =
+            stub(shape, 39, (program, site), &window, (at, entry)).expect("near");
+        let first = Stub::START.len();
+        for (offset, to) in [(0, 0), (first, 0), (first + 6, 6), (first + 9, 9)] {
+            // SAFETY: numbers alone.
+            let mut context: Context = unsafe { core::mem::zeroed() };
+            (context.rip, context.rsp) = (at + offset as u64, 0x5000);
+            // SAFETY: the frame of a thread that stands in a stub.
+            unsafe { to_the_program(&mut context) };
+            assert_eq!(context.rip, program + (from + to) as u64, "offset {offset}");
+            assert_eq!(context.rsp, if offset == 0 { 0x5000 } else { 0x5000 + RED_ZONE });
+        }
+    }
 
     #[test]
     fn flags_are_those_of_the_processor() {

@@ -124,7 +124,11 @@ fn one_case(random: &mut Random, state: &mut State, report: &'static ChildReport
         let index = match entered {
             None => 3,
             Some(at) if at < site => 0,
-            Some(_) => 1 + usize::from(memory(site, 1)[0] == 0xe9),
+            Some(_) => match memory(site, 1)[0] {
+                0x0f => 4,
+                0xe9 => 2,
+                _ => 1,
+            },
         };
         report.shapes[index].fetch_add(1, SeqCst);
     }
@@ -173,13 +177,14 @@ fn patched_code_does_what_it_did() {
             panic!("batch {n}: {error}; repeat with RUNAHEAD_SEED={seed}");
         }
     }
-    let [number, padding, compare, not] = report.shapes.each_ref().map(|n| n.load(SeqCst));
+    let [number, padding, compare, not, run] = report.shapes.each_ref().map(|n| n.load(SeqCst));
     let (stub, trap) = (report.calls_by_stub.load(SeqCst), report.calls_by_trap.load(SeqCst));
     eprintln!(
-        "patched: {number} number before, {padding} by padding, {compare} compare after; {not} not. \
+        "patched: {number} number before, {padding} by padding, {compare} compare after, {run} run before; {not} not. \
          Calls: {stub} by stubs, {trap} by traps"
     );
     assert!(number > 500 && padding > 500 && compare > 50 && not > 500, "shapes are missing");
+    assert!(run > 500, "shapes are missing");
     assert!(stub > 1000 && trap > 1000, "calls are missing");
 }
 

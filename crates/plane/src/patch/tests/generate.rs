@@ -217,7 +217,44 @@ impl Writer<'_> {
             self.aligned_nops();
         }
         let site = self.label();
-        match self.random.below(8) {
+        match self.random.below(12) {
+            8 => {
+                // The number is loaded from the operand of an instruction, which stays:
+                // mov edx, nr; push rsi; pop rdi; mov eax, [rip + nr]; mov rdi, rsi
+                let operand = self.label();
+                self.put(&[0xba]);
+                self.here(operand);
+                self.put(&number.to_le_bytes());
+                self.put(&[0x56, 0x5f]);
+                self.to(&[0x8b, 0x05], 4, operand);
+                if self.random_bool() {
+                    self.put(&[0x48, 0x89, 0xf7]);
+                }
+            }
+            9 => {
+                // mov eax, r12d; lea rdx, [rip + n]; add rsi, rbx
+                self.put(&[0x44, 0x89, 0xe0]);
+                self.to(&[0x48, 0x8d, 0x15], 4, site);
+                if self.random_bool() {
+                    self.put(&[0x48, 0x01, 0xde]);
+                }
+            }
+            10 => {
+                // Others come to the middle of the run.
+                let middle = self.label();
+                self.put(&[0x44, 0x89, 0xe0, 0x48, 0x85, 0xdb]); // test rbx, rbx
+                self.to(&[0x0f, 0x88], 4, middle); // js
+                self.put(&[0xbe]); // mov esi, number; xor edx, edx
+                self.put(&number.to_le_bytes());
+                self.here(middle);
+                self.put(&[0x31, 0xd2]);
+            }
+            11 => {
+                // What needs the stack is not moved: mov eax, r12d; mov esi, number; mov rdi, rsp.
+                self.put(&[0x44, 0x89, 0xe0, 0xbe]);
+                self.put(&number.to_le_bytes());
+                self.put(&[0x48, 0x89, 0xe7]);
+            }
             0 => self.put(&[0x44, 0x89, 0xe0]), // mov eax, r12d
             1 => {
                 self.put(&[0x44, 0x89, 0xe0]);

@@ -57,8 +57,8 @@ fn seed() -> u64 {
 #[repr(C)]
 struct ChildReport {
     case: AtomicU64,
-    /// Sites patched: number before, by padding, compare after; and those that were not.
-    shapes: [AtomicU64; 4],
+    /// Sites patched: number before, by padding, compare after; those that were not; run before.
+    shapes: [AtomicU64; 5],
     calls_by_stub: AtomicU64,
     calls_by_trap: AtomicU64,
     /// Kind of the difference; 0: none.

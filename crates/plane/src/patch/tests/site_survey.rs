@@ -57,7 +57,7 @@ fn most_sites_of_the_c_library_can_be_patched_under_threads() {
     for name in files.split(':') {
         let file = fs::read(name).unwrap();
         for (page, bytes) in pages(&file) {
-            let code = Code::new(&bytes, &|_, _| false);
+            let code = Code::new(&bytes, &|_, _| None);
             for site in RUN_UP..RUN_UP + PAGE_BYTES - 1 {
                 if bytes[site..site + 2] != [0x0f, 5] {
                     continue;

@@ -26,6 +26,10 @@ const BY_PADDING: &[u8] = &[
 /// `mov rdi, rsi; nop; mov eax, 39; syscall; ret`
 const NUMBER_BEFORE: &[u8] = &[0x48, 0x89, 0xf7, 0x90, 0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3];
 
+/// `mov rax, rdi; push rsi; pop rsi; mov r10d, 7; mov rdi, rsi; syscall; ret`
+const RUN_BEFORE: &[u8] =
+    &[0x48, 0x89, 0xf8, 0x56, 0x5e, 0x41, 0xba, 7, 0, 0, 0, 0x48, 0x89, 0xf7, 0x0f, 0x05, 0xc3];
+
 /// Number of the call at a toggled site: getpid(2), which both shapes can make.
 const NUMBER: u64 = nr::GETPID;
 
@@ -186,6 +190,31 @@ fn threads_run_through_a_site_while_its_number_changes() {
             (true, None) => {
                 assert_eq!(patch(&mut state, site, NUMBER), Some(from));
                 jump = Some(bytes_at(from));
+            }
+            (true, Some(jump)) => {
+                code_writer::write(from, |at| code_writer::replace_in_steps(at, &jump)).unwrap();
+            }
+            (false, _) => code_writer::write(from, |at| replace_back(at, &old)).unwrap(),
+        });
+    })
+    .unwrap();
+    assert_lively(report);
+}
+
+#[test]
+fn threads_run_through_a_site_while_its_run_changes() {
+    let report = shared();
+    in_child(report, 60, |report| {
+        let (function, site) = caller(RUN_BEFORE, &[]);
+        let mut state = Box::new(State::new(entry));
+        another_thread();
+        let (from, old) = (site - 9, bytes_at(site - 9));
+        let mut jump = None;
+        under_threads(report, function, |on| match (on, jump) {
+            (true, None) => {
+                assert_eq!(patch(&mut state, site, NUMBER), Some(site));
+                jump = Some(bytes_at(from));
+                assert_eq!(jump.unwrap()[0], 0xe9);
             }
             (true, Some(jump)) => {
                 code_writer::write(from, |at| code_writer::replace_in_steps(at, &jump)).unwrap();

@@ -13,7 +13,7 @@ fn window(code: &[u8]) -> Window {
 
 fn padding(code: &[u8]) -> Option<Padding> {
     let site = AT + code.windows(2).position(|b| b == [0x0f, 0x05]).expect("a call");
-    let found = Code::new(&window(code), &|_, _| false).padding(site)?;
+    let found = Code::new(&window(code), &|_, _| None).padding(site)?;
     Some(found.start - AT..found.end - AT)
 }
 
@@ -77,8 +77,8 @@ fn a_patched_call_is_not_the_end_of_its_code() {
     code[11..16].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0]);
     code[36..41].copy_from_slice(&[0xe9, 0, 0, 0, 0x40]);
     let window = window(&code);
-    let to_stub = |_, distance| distance == 0x4000_0000;
+    let to_stub = |_, distance| (distance == 0x4000_0000).then_some(AT + 11);
     assert_eq!(Code::new(&window, &to_stub).padding(AT), None);
-    let to_code = |_, _| false;
+    let to_code = |_, _| None;
     assert_eq!(Code::new(&window, &to_code).padding(AT), Some(AT + 11..AT + 16));
 }
