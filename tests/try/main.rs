@@ -11,5 +11,6 @@ mod own_paths;
 mod printed_changes;
 mod same_results;
 mod stale_reads;
+mod swapped_directories;
 mod try_directory;
 mod which_try;

@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::UPPER;
 use serde::{Deserialize, Serialize};
 
-use crate::install::{CopiedFiles, in_writable_directory};
+use crate::copied_entry::CopiedFiles;
+use crate::entry_metadata::{copy_metadata, modified_at};
+use crate::held_tree::{HeldEntry, HeldTree};
 use crate::store::Try;
 use crate::try_changes::{ChangeKind, Changes, FileType};
-use crate::widened_directory::WidenedDirectories;
 use crate::{Change, Error, ReadComparison, Result, install, io_error};
 use crate::{linked_names, needed_room, recorded_reads};
 
@@ -257,65 +258,126 @@ impl OwnChanges {
     }
 }
 
+/// Trees that the steps of a commit work on.
+struct Trees {
+    /// The tree that is changed.
+    lower: HeldTree,
+    /// The upper tree of the try.
+    upper: HeldTree,
+    /// The try's directory.
+    overlay: HeldTree,
+    /// Files that were copied to another file system.
+    copied: CopiedFiles,
+}
+
+impl Trees {
+    fn hold(tried: &Try) -> Result<Self> {
+        let directory = tried.overlay_directory();
+        let upper = directory.join(UPPER);
+        Ok(Trees {
+            lower: HeldTree::whole().map_err(io_error("open", Path::new("/")))?,
+            upper: HeldTree::of_try(&upper).map_err(io_error("open", &upper))?,
+            overlay: HeldTree::of_try(&directory).map_err(io_error("open", &directory))?,
+            copied: CopiedFiles::default(),
+        })
+    }
+}
+
 /// Carries out at most `most` of the journal's steps that are not done.
 fn carry_out(tried: &Try, journal: &Path, most: usize) -> Result<()> {
     let Journal { steps, done } = Journal::read(journal)?;
     let notes = File::options().append(true).open(journal);
     let mut notes = notes.map_err(io_error("write", journal))?;
-    let upper = tried.overlay_directory().join(UPPER);
-    let mut copied = CopiedFiles::default();
+    let mut trees = Trees::hold(tried)?;
     for step in steps.iter().skip(done).take(most) {
-        carry_out_step(step, &upper, &mut copied)?;
+        carry_out_step(step, tried, &mut trees)?;
         writeln!(notes, "{DONE}").map_err(io_error("write", journal))?;
     }
     Ok(())
 }
 
-fn carry_out_step(step: &Step, upper: &Path, copied: &mut CopiedFiles) -> Result<()> {
-    let source = |path: &Path| upper_name(upper, path);
-    let unless_gone = |done: std::io::Result<()>| match done {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
-    };
+/// Returns the result, or nothing if the entry does not exist.
+fn unless_gone<T>(found: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Removes an entry by `work`, unless it is gone.
+fn remove_from(
+    lower: &HeldTree,
+    path: &Path,
+    work: fn(&HeldEntry) -> std::io::Result<()>,
+) -> Result<()> {
+    let entry = lower.entry(path).map_err(io_error("remove", path))?;
+    let removed = unless_gone(entry.directory().change_entries(|| work(&entry)));
+    removed.map(drop).map_err(io_error("remove", path))
+}
+
+fn carry_out_step(step: &Step, tried: &Try, trees: &mut Trees) -> Result<()> {
+    let find = |tree: &HeldTree, path: &Path| tree.entry(path).map_err(io_error("find", path));
     match step {
         Step::Join(copy, original, kept, joined) => {
-            let list = |paths: &[JournalPath]| paths.iter().map(JournalPath::path).collect();
-            let (kept, joined): (Vec<PathBuf>, Vec<PathBuf>) = (list(kept), list(joined));
-            let _widened = WidenedDirectories::above(upper, kept.iter().chain(&joined));
-            linked_names::join(&copy.path(), &original.path(), &kept, &joined, copied)
+            join(tried, trees, (copy, original), (kept, joined))
         }
-        Step::Unlink(path) => {
-            let path = path.path();
-            unless_gone(in_writable_directory(&path, || fs::remove_file(&path)))
-                .map_err(io_error("remove", &path))
-        }
+        Step::Unlink(path) => remove_from(&trees.lower, &path.path(), HeldEntry::remove_file),
         Step::RemoveDirectory(path) => {
-            let path = path.path();
-            unless_gone(in_writable_directory(&path, || fs::remove_dir(&path)))
-                .map_err(io_error("remove", &path))
+            trees.lower.forget();
+            remove_from(&trees.lower, &path.path(), HeldEntry::remove_directory)
         }
         Step::Install(path) => {
             let path = path.path();
-            let _widened = WidenedDirectories::above(upper, [&source(&path)]);
-            install::install(&source(&path), &path, copied)
+            let from = unless_gone(trees.upper.entry(&path)).map_err(io_error("find", &path))?;
+            // An earlier commit moved it, if it is not there.
+            let Some(from) = from else { return Ok(()) };
+            let to = find(&trees.lower, &path)?;
+            install::install(&from, &to, &trees.lower, &mut trees.copied)
         }
         Step::Dress(path) => {
-            let (path, from) = (path.path(), source(&path.path()));
-            let _widened = WidenedDirectories::above(upper, [&from]);
-            let found = fs::symlink_metadata(&from).map_err(io_error("examine", &from))?;
-            install::copy_metadata(&from, &path, &found).map_err(io_error("change", &path))
+            let path = path.path();
+            let (from, to) = (find(&trees.upper, &path)?, find(&trees.lower, &path)?);
+            let found = from.metadata().map_err(io_error("examine", &from.path()))?;
+            copy_metadata(&from, &to, &found).map_err(io_error("change", &path))
         }
         Step::SetTime(path, seconds, nanoseconds) => {
             let path = path.path();
-            let set = install::set_modified(&path, (*seconds, *nanoseconds));
-            // The times of another user's directory cannot be set, even if others may create files
-            // in it.
+            let time = (*seconds, *nanoseconds);
+            let set = match path.parent() {
+                None => {
+                    trees.lower.directory(&path).and_then(|root| root.set_times(&modified_at(time)))
+                }
+                Some(_) => {
+                    trees.lower.entry(&path).and_then(|entry| entry.set_times(&modified_at(time)))
+                }
+            };
             match set {
+                // The times of another user's directory cannot be set, even if others may create
+                // files in it.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
                 set => set.map_err(io_error("change", &path)),
             }
         }
     }
+}
+
+/// Joins the upper names of a copy, `kept` and `joined`, to the original.
+fn join(
+    tried: &Try,
+    trees: &mut Trees,
+    (copy, original): (&JournalPath, &JournalPath),
+    names: (&[JournalPath], &[JournalPath]),
+) -> Result<()> {
+    let (directory, original) = (tried.overlay_directory(), original.path());
+    let in_try = |path: &JournalPath| {
+        let path = path.path();
+        let below = path.strip_prefix(&directory).unwrap_or(&path);
+        trees.overlay.entry(below).map_err(io_error("find", &path))
+    };
+    let copy = in_try(copy)?;
+    let original = trees.lower.entry(&original).map_err(io_error("find", &original))?;
+    let names = (names.0.iter().map(in_try), names.1.iter().map(in_try));
+    linked_names::join(&copy, &original, names.0, names.1, &mut trees.copied)
 }
 
 #[cfg(test)]

@@ -17,13 +17,19 @@
 //! | `printed_name` | names of files for terminals, patch(1) and JSON |
 //! | [`recorded_reads`] | what the try has read, and what of that has changed |
 //! | `install` | the move of one entry into place |
+//! | `copied_entry` | copies of entries on other file systems |
+//! | `entry_metadata` | owners, permissions, attributes and times |
+//! | `held_tree` | directories held by descriptors, and their entries |
 //! | `widened_directory` | permissions that are widened for a while |
 //!
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
 
 pub mod commit;
+mod copied_entry;
 pub mod diff;
+mod entry_metadata;
+mod held_tree;
 mod install;
 mod linked_names;
 mod needed_room;

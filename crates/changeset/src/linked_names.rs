@@ -6,15 +6,19 @@
 //! that moving them into place joins them to it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runahead_abi::FileId;
 use runahead_abi::overlay::{LINKS, read_index_name};
+use rustix::fs::OFlags;
 
-use crate::install::{self, CopiedFiles, in_writable_directory};
+use crate::copied_entry::{CopiedFiles, copy_contents, have_same_contents};
+use crate::entry_metadata::{copy_metadata, could_change_owner, have_same_attributes, modified_at};
+use crate::held_tree::HeldEntry;
+use crate::install;
 use crate::recorded_origins::{Origins, origin};
 use crate::{Result, io_error};
 
@@ -105,31 +109,33 @@ pub(crate) fn find_linked_names<'a>(
 
 /// Writes the copy into its original and joins the upper names to that. Can be repeated.
 pub(crate) fn join(
-    copy: &Path,
-    original: &Path,
-    kept: &[PathBuf],
-    joined: &[PathBuf],
+    copy: &HeldEntry,
+    original: &HeldEntry,
+    kept: impl Iterator<Item = Result<HeldEntry>>,
+    joined: impl Iterator<Item = Result<HeldEntry>>,
     copied: &mut CopiedFiles,
 ) -> Result<()> {
-    write_into_original(copy, original).map_err(io_error("write", original))?;
+    let path = original.path();
+    write_into_original(copy, original).map_err(io_error("write", &path))?;
     for name in kept {
-        let removed = in_writable_directory(name, || fs::remove_file(name));
-        unless_absent(removed).map_err(io_error("remove", name))?;
+        let name = name?;
+        unless_absent(name.remove_file()).map_err(io_error("remove", &name.path()))?;
     }
     for name in joined {
-        if fs::symlink_metadata(name).is_err() {
+        let name = name?;
+        if !name.exists() {
             // An earlier commit moved it.
             continue;
         }
-        match replace_by_link(original, name) {
+        match replace_by_link(original, &name) {
             // The names that are moved to the original's file system become links to it there.
             Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-                let found = fs::symlink_metadata(copy).map_err(io_error("examine", copy))?;
-                copied.add(&found, original);
+                let found = copy.metadata().map_err(io_error("examine", &copy.path()))?;
+                copied.add(&found, &path);
             }
             // The user may not make links to the file: the name stays one of the copy.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            done => done.map_err(io_error("replace", name))?,
+            done => done.map_err(io_error("replace", &name.path()))?,
         }
     }
     Ok(())
@@ -143,54 +149,58 @@ fn unless_absent(done: io::Result<()>) -> io::Result<()> {
 }
 
 /// Replaces a name of the upper tree by a link to the original.
-fn replace_by_link(original: &Path, name: &Path) -> io::Result<()> {
-    let directory = name.parent().unwrap_or(name);
-    let before = fs::symlink_metadata(directory)?;
+fn replace_by_link(original: &HeldEntry, name: &HeldEntry) -> io::Result<()> {
+    let before = name.directory().metadata()?;
     let beside = install::temporary_sibling(name);
-    let replaced = in_writable_directory(name, || {
-        unless_absent(fs::remove_file(&beside))?;
-        fs::hard_link(original, &beside)?;
-        fs::rename(&beside, name)?;
+    let replace = || {
+        unless_absent(beside.remove_file())?;
+        original.link_to(&beside)?;
+        beside.rename_to(name)?;
         // A rename to another name of one file leaves both.
-        unless_absent(fs::remove_file(&beside))
-    });
+        unless_absent(beside.remove_file())
+    };
+    let replaced = replace();
     // A new directory is moved into place as the try has left it.
-    install::set_modified(directory, (before.mtime(), before.mtime_nsec()))?;
+    name.directory().set_times(&modified_at((before.mtime(), before.mtime_nsec())))?;
     replaced
 }
 
 /// Gives the original the copy's contents and metadata, unless it has them.
-fn write_into_original(copy: &Path, original: &Path) -> io::Result<()> {
-    let (from, to) = (fs::symlink_metadata(copy)?, fs::symlink_metadata(original)?);
-    let is_owner = install::could_change_owner(&to);
+fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()> {
+    let (from, to) = (copy.metadata()?, original.metadata()?);
+    let is_owner = could_change_owner(&to);
     let about = |of: &Metadata| {
         (of.mode(), if is_owner { (of.uid(), of.gid()) } else { (0, 0) }, of.size())
     };
     let times = |of: &Metadata| (of.mtime(), of.mtime_nsec());
-    let is_written = !from.is_file() || install::have_same_contents(copy, original)?;
+    let open = |entry: &HeldEntry| entry.open(OFlags::RDONLY);
+    let is_written = !from.is_file() || have_same_contents(open(copy)?, open(original)?)?;
     if !is_written {
         let target = open_to_write(original, &to)?;
         target.set_len(0)?;
-        install::copy_contents(&File::open(copy)?, &target)?;
+        copy_contents(&open(copy)?, &target)?;
     }
-    if !is_written || about(&from) != about(&to) || !install::have_same_attributes(copy, original) {
-        install::copy_metadata(copy, original, &from)?;
+    let have_same_attributes = || {
+        let paths = (copy.path_through_descriptor(), original.path_through_descriptor());
+        have_same_attributes(&paths.0, &paths.1)
+    };
+    if !is_written || about(&from) != about(&to) || !have_same_attributes() {
+        copy_metadata(copy, original, &from)?;
     }
     if !is_written || times(&from) != times(&to) {
-        install::set_modified(original, times(&from))?;
+        original.set_times(&modified_at(times(&from)))?;
     }
     Ok(())
 }
 
 /// Opens a file for writing. If its owner may not write to it, the permissions are widened: the try
 /// may have changed them.
-fn open_to_write(path: &Path, found: &Metadata) -> io::Result<File> {
+fn open_to_write(entry: &HeldEntry, found: &Metadata) -> io::Result<File> {
     const WRITE: u32 = 0o200;
-    let open = || OpenOptions::new().write(true).open(path);
-    match open() {
+    match entry.open(OFlags::WRONLY) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            fs::set_permissions(path, Permissions::from_mode(found.mode() & 0o7777 | WRITE))?;
-            open()
+            entry.set_mode(found.mode() | WRITE)?;
+            entry.open(OFlags::WRONLY)
         }
         opened => opened,
     }

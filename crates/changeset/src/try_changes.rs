@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
+use crate::copied_entry::have_same_contents;
+use crate::entry_metadata::{could_change_owner, have_same_attributes};
 use crate::linked_names::{LinkIndex, LinkedNames, find_linked_names};
 use crate::printed_name::serialize_path;
 use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
 use crate::widened_directory::WidenedDirectories;
-use crate::{Error, Result, install, io_error};
+use crate::{Error, Result, io_error};
 
 /// Kind of a change to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -262,7 +264,7 @@ impl Changes {
         let Some(origin) = origins.of(path) else { return };
         let is_changed = upper.mode() != origin.mode as u32
             || !have_same_owners(upper, real)
-            || !install::have_same_attributes(upper_path, path);
+            || !have_same_attributes(upper_path, path);
         if is_changed || time(upper) != (origin.mtime[0] as i64, origin.mtime[1] as i64) {
             self.times.insert(path.to_owned(), time(upper));
             let same = is_same_directory(origin, current);
@@ -356,14 +358,20 @@ fn is_unchanged_copy(
         && about(upper) == about(real)
         && have_same_owners(upper, real)
         && is_unchanged(was, Some(real))
-        && install::have_same_attributes(upper_path, real_path)
-        && install::have_same_contents(upper_path, real_path).unwrap_or(false)
+        && have_same_attributes(upper_path, real_path)
+        && open_both(upper_path, real_path)
+            .and_then(|(upper, real)| have_same_contents(upper, real))
+            .unwrap_or(false)
+}
+
+fn open_both(a: &Path, b: &Path) -> std::io::Result<(fs::File, fs::File)> {
+    Ok((fs::File::open(a)?, fs::File::open(b)?))
 }
 
 /// True if the try has not changed the owners of the entry `real`. A copy of an entry whose owners
 /// the user cannot set belongs to the user.
 fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
-    !install::could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
+    !could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
 }
 
 /// Describes what another process has done meanwhile to a name that led to `origin`.

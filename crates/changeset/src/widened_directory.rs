@@ -32,13 +32,6 @@ impl WidenedDirectory {
         });
         WidenedDirectory { narrow }
     }
-
-    /// Restores the permissions of the directory, which was renamed to `path`.
-    pub(crate) fn restore_at(mut self, path: &Path) {
-        if let Some((old, _)) = &mut self.narrow {
-            path.clone_into(old);
-        }
-    }
 }
 
 impl Drop for WidenedDirectory {

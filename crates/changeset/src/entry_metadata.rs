@@ -1,0 +1,106 @@
+//! Owners, permissions, extended attributes and times of entries.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+
+use crate::held_tree::HeldEntry;
+
+/// True if a process of the try could set the file's owners, so that the copy has those that the
+/// command asked for. Else the copy belongs to the user.
+pub(crate) fn could_change_owner(there: &Metadata) -> bool {
+    let user = rustix::process::geteuid();
+    user.is_root() || (there.uid() == user.as_raw() && is_own_group(there.gid()))
+}
+
+/// True if this process belongs to the group.
+fn is_own_group(group: u32) -> bool {
+    let is_it = |own: rustix::process::Gid| own.as_raw() == group;
+    is_it(rustix::process::getegid())
+        || rustix::process::getgroups().is_ok_and(|groups| groups.into_iter().any(is_it))
+}
+
+/// Copies owner, permissions and extended attributes of `from`, whose metadata is `found`, to `to`.
+pub(crate) fn copy_metadata(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
+    let there = to.metadata()?;
+    if could_change_owner(&there) && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
+        to.set_owners(found.uid(), found.gid())?;
+    }
+    if !found.is_symlink() {
+        let (from, path) = (from.path_through_descriptor(), to.path_through_descriptor());
+        copy_attributes(&from, &path, there.dev() == found.dev())?;
+        to.set_mode(found.mode())?;
+    }
+    Ok(())
+}
+
+/// Access and modification times of `found`.
+pub(crate) fn times_of(found: &Metadata) -> Timestamps {
+    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    Timestamps {
+        last_access: time(found.atime(), found.atime_nsec()),
+        last_modification: time(found.mtime(), found.mtime_nsec()),
+    }
+}
+
+/// Modification time alone: seconds and nanoseconds.
+pub(crate) fn modified_at((seconds, nanoseconds): (i64, i64)) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ },
+    }
+}
+
+/// Limit in bytes of the list of attributes' names, and of one attribute (xattr(7)).
+const ATTRIBUTES_MAX: usize = 64 << 10;
+
+/// Returns the names and values of extended attributes, sorted. Of a symbolic link, its own.
+fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = vec![0u8; ATTRIBUTES_MAX];
+    let len = rustix::fs::llistxattr(of, &mut names[..]).unwrap_or(0);
+    if len == 0 {
+        return Vec::new();
+    }
+    let mut value = vec![0u8; ATTRIBUTES_MAX];
+    let names = names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut all: Vec<_> = names
+        .filter_map(|name| {
+            let len = rustix::fs::lgetxattr(of, name, &mut value[..]).ok()?;
+            Some((name.to_vec(), value[..len].to_vec()))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// True if two files have the same extended attributes.
+pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
+    attributes(a) == attributes(b)
+}
+
+/// Gives `to` the extended attributes of `from`, access control lists among them. Those that `from`
+/// lacks are removed if `is_one_file_system`: another one may be unable to keep them.
+fn copy_attributes(from: &Path, to: &Path, is_one_file_system: bool) -> io::Result<()> {
+    let (wanted, there) = (attributes(from), attributes(to));
+    for (name, value) in wanted.iter().filter(|attribute| !there.contains(attribute)) {
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::lsetxattr(to, &name[..], value, flags) {
+            // The kernel's security modules set theirs anew.
+            Err(_) if !is_users(name) => {}
+            set => set?,
+        }
+    }
+    let is_extra = |name: &[u8]| is_users(name) && !wanted.iter().any(|(other, _)| other == name);
+    for (name, _) in there.iter().filter(|(name, _)| is_one_file_system && is_extra(name)) {
+        rustix::fs::lremovexattr(to, &name[..])?;
+    }
+    Ok(())
+}
+
+/// True if an ordinary user may set attributes of this name.
+fn is_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+}
