@@ -101,6 +101,30 @@ fn a_program_that_has_ended_can_be_overwritten() {
     assert_eq!(pair.outcome.text(), "over\n");
 }
 
+/// A program that is killed by a signal cannot wait for its shadows. Two hundred times; natively
+/// none is refused.
+#[test]
+fn a_program_that_was_killed_can_be_overwritten() {
+    const FILES: usize = 800;
+    let Some(fixture) = available(fixture()) else { return };
+    fixture.change(|dir| {
+        std::fs::create_dir(dir.join("killed")).expect("the disk is ours");
+        for n in 0..FILES {
+            let file = dir.join(format!("killed/{n:03}"));
+            std::fs::write(file, [b'x'; 20_000]).expect("the disk has room");
+        }
+    });
+    // It ends by SIGPIPE after the first of its files. The file is opened, created and truncated.
+    let script = "copy() { cp $W/true $W/cat; }; cp /bin/true $W/true; cp /bin/cat $W/kept; n=0; \
+         cp $W/kept $W/cat; set -- killed/*; while [ $# -gt 3 ]; do \
+         $W/cat $1 $2 $3 $4 $1 $2 $3 $4 | head -c 1 >$W/out; n=$((n + 1)); case $n in \
+         *0) truncate -s 4000 $W/cat;; *[1-5]) cat $W/true >$W/cat;; *) copy;; esac \
+         || echo busy; cat $W/kept >$W/cat || echo busy; shift 4; done; echo over $n";
+    let pair = fixture.script(script).with_shadow().compare();
+    assert_eq!(pair.outcome.text(), "over 200\n");
+    fixture.change(|dir| std::fs::remove_dir_all(dir.join("killed")).expect("the disk is ours"));
+}
+
 #[test]
 fn arguments_environment_and_descriptors_are_native() {
     let Some(fixture) = available(fixture()) else { return };

@@ -10,6 +10,7 @@
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
 mod access_recording;
+mod busy_files;
 mod call_outcome;
 mod call_sampling;
 mod child_stalls;
@@ -81,6 +82,8 @@ const OTHER_INTEREST: &[u64] = &[
     nr::OPEN,
     nr::OPENAT,
     nr::OPENAT2,
+    nr::CREAT,
+    nr::TRUNCATE,
     nr::CLOSE_RANGE,
     nr::CHDIR,
     nr::FCHDIR,
@@ -271,14 +274,16 @@ impl Target {
     fn decide(&self, session: &'static Session, call: &Call) -> Outcome {
         let a = &call.args;
         let at_path = |i: usize| (call.fd(i), a[i + 1]);
+        let retried = |made| busy_files::retry_if_busy(session, call, made);
         match call.nr {
             nr::READ => self.read(session, call, a[1], a[2], None),
             nr::PREAD64 => self.read(session, call, a[1], a[2], Some(a[3])),
             nr::READV => self.read_vector(session, call, None),
             nr::PREADV => self.read_vector(session, call, Some(a[3])),
-            nr::OPEN => self.open(session, call, (AT_FDCWD, a[0]), a[1] as u32),
-            nr::OPENAT => self.open(session, call, at_path(0), a[2] as u32),
-            nr::OPENAT2 => self.open_as_given(session, call),
+            nr::OPEN => retried(self.open(session, call, (AT_FDCWD, a[0]), a[1] as u32)),
+            nr::OPENAT => retried(self.open(session, call, at_path(0), a[2] as u32)),
+            nr::OPENAT2 => retried(self.open_as_given(session, call)),
+            nr::CREAT | nr::TRUNCATE => busy_files::perform(session, call),
             nr::STAT | nr::ACCESS => self.look_up(session, call, (AT_FDCWD, a[0]), true),
             nr::LSTAT => self.look_up(session, call, (AT_FDCWD, a[0]), false),
             nr::NEWFSTATAT => self.look_up_at(session, call, at_path(0), a[3] as u32),
