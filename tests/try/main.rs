@@ -5,6 +5,7 @@ mod commit_and_undo;
 mod committed_metadata;
 mod confinement;
 mod hard_links;
+mod kernel_permissions;
 mod nested_tries;
 mod outside_effects;
 mod own_paths;

@@ -138,7 +138,9 @@ pub struct ChangeFilter {
     any_change: AtomicU64,
     /// Nonzero if sockets outside a nested try cannot be reached.
     network_refused: AtomicU64,
-    unused: [u64; 509],
+    /// Nonzero if a copy has another owner than its original, or lacks attributes of chattr(1).
+    copies_without_rights: AtomicU64,
+    unused: [u64; 508],
     bits: [AtomicU64; FILTER_WORDS],
     /// Originals of copies.
     pub inodes: InodeOrigins,
@@ -179,6 +181,16 @@ impl ChangeFilter {
     /// True if nothing was changed yet.
     pub fn is_empty(&self) -> bool {
         self.any_change.load(Relaxed) == 0
+    }
+
+    /// Notes that a copy has not all rights of its original.
+    pub fn note_copy_without_rights(&self) {
+        self.copies_without_rights.store(1, Relaxed);
+    }
+
+    /// True after [`ChangeFilter::note_copy_without_rights`].
+    pub fn has_copies_without_rights(&self) -> bool {
+        self.copies_without_rights.load(Relaxed) != 0
     }
 
     /// Marks sockets outside the try as unreachable.

@@ -9,7 +9,7 @@ use super::layer::Layer;
 use super::path_walk::{self, WalkOptions};
 use super::view_entry::{Resolved, ViewEntry};
 use super::{
-    change_filter, copy_up, descriptor_paths, inode_numbers, permission_checks, whiteouts,
+    attribute_permissions, change_filter, copy_up, descriptor_paths, inode_numbers, whiteouts,
 };
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -104,23 +104,12 @@ fn forget_permissions(layer: Layer, found: &Resolved) {
 
 /// Copies up the entry, if the program may make the change.
 fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<()> {
+    attribute_permissions::may_change(layer, call, found)?;
     let (ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) | ViewEntry::Merged(stat, _)) =
         found.entry
     else {
         return Ok(());
     };
-    let is_to_now = match call.nr {
-        nr::UTIME | nr::UTIMES => call.args[1] == 0,
-        nr::UTIMENSAT | nr::FUTIMESAT => call.args[2] == 0,
-        nr::SETXATTR | nr::LSETXATTR | nr::FSETXATTR => true,
-        nr::REMOVEXATTR | nr::LREMOVEXATTR | nr::FREMOVEXATTR => true,
-        _ => false,
-    };
-    match permission_checks::check_owner(&stat) {
-        // Write permission is enough for these.
-        Err(_) if is_to_now => permission_checks::may_write(found)?,
-        owns => owns?,
-    }
     if !stat.is_directory() {
         return copy_up::copy_up_file(layer, found, true);
     }
@@ -141,6 +130,14 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     let len = path.map_err(|_| Errno(sys::EBADF))?.min(room.len() - 1);
     let path = &room[..len];
     let same = |stat: &Stat, other: &Stat| stat.origin().file == other.origin().file;
+    if let Some(viewed) = layer.strip_upper(path)
+        && change_filter::filter(layer).has_copies_without_rights()
+        && let Ok(found) = path_walk::resolve(layer, AT_FDCWD, viewed, path_walk::NO_FOLLOW)
+        && let (ViewEntry::Upper(stat), Ok(of_fd)) = (&found.entry, Stat::of_fd(fd))
+        && same(stat, &of_fd)
+    {
+        attribute_permissions::may_change(layer, call, &found)?;
+    }
     let is_elsewhere = |found: &Resolved| {
         let of_fd = Stat::of_lower_fd(layer, fd);
         match (&found.entry, of_fd) {
@@ -161,6 +158,7 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
                 && inode_numbers::file_in_view(layer, stat) == of_fd.origin().file
             {
                 // It was copied up after it was opened.
+                attribute_permissions::may_change(layer, call, &found)?;
                 return change_by_path(layer, call, found.path.upper_address());
             }
             if !is_elsewhere(&found) {

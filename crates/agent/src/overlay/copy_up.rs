@@ -12,11 +12,12 @@ use runahead_abi::overlay::TEMPORARY;
 use super::change_filter;
 use super::directory_cache::{self, DirectoryState};
 use super::entry_lookup;
+use super::entry_rights;
 use super::inode_numbers;
 use super::kernel_calls::{self, OpenFile, Stat, lower_syscall, syscall};
 use super::layer::Layer;
 use super::link_index::{self, IndexPath};
-use super::permission_checks;
+use super::process_credentials;
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::{self, ViewPath};
 use super::whiteouts;
@@ -73,7 +74,7 @@ fn make_upper_directory(layer: Layer, name: &mut ViewPath, lower: &Stat) -> Resu
         Ok(_) => {
             let path = name.upper_address();
             set_metadata(name, path, lower, token)?;
-            inode_numbers::record_copy(layer, name.upper_address(), lower);
+            record_copy(layer, path, lower);
             name.with_parent(|parent| {
                 kernel_calls::set_times(parent.upper_address(), &before.times(), token)
             })?;
@@ -98,7 +99,7 @@ fn in_writable_directory<R>(
         return made;
     }
     let parent = name.with_parent(|parent| Stat::of_path(parent.upper_address()))?;
-    if parent.owner != permission_checks::effective_user() || parent.mode() & ALL == ALL {
+    if parent.owner != process_credentials::user() || parent.mode() & ALL == ALL {
         return made;
     }
     name.with_parent(|parent_name| {
@@ -112,14 +113,22 @@ fn in_writable_directory<R>(
 }
 
 /// Sets the owner and the group at `path` as in `like`, as far as the kernel lets this process.
-/// Root may set both; another user may set a group that the process belongs to.
+/// With the capabilities for that it may set both; without, a group that it belongs to.
 fn set_owner(path: u64, like: &Stat, token: u64) -> Result<()> {
     const UNCHANGED: u32 = u32::MAX;
-    if permission_checks::effective_user() == 0 {
+    if process_credentials::copies_owners() {
         return kernel_calls::chown(path, like.owner, like.group, token).map(drop);
     }
     let _ = kernel_calls::chown(path, UNCHANGED, like.group, token);
     Ok(())
+}
+
+/// Records what the copy at address `copy` was copied from.
+fn record_copy(layer: Layer, copy: u64, original: &Stat) {
+    if let Ok(copy) = Stat::of_path(copy) {
+        inode_numbers::record_copy(layer, &copy, original);
+        entry_rights::record_copy(layer, &copy, original);
+    }
 }
 
 /// Gives the copy at address `to` the metadata of the lower entry.
@@ -213,7 +222,7 @@ fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()
     };
     match made {
         Ok(()) => {
-            inode_numbers::record_copy(layer, unfinished.address(), stat);
+            record_copy(layer, unfinished.address(), stat);
             if link_index::add(layer, unfinished.address(), stat) {
                 let linked = link_to_index(layer, name, stat);
                 let _ = kernel_calls::unlink(unfinished.address());

@@ -18,11 +18,9 @@ fn origins(layer: Layer) -> &'static InodeOrigins {
     &change_filter::filter(layer).inodes
 }
 
-/// Records that the file at address `copy` was just copied from `of`.
-pub(super) fn record_copy(layer: Layer, copy: u64, of: &Stat) {
-    if let Ok(copy) = Stat::of_path(copy) {
-        origins(layer).add(copy.origin().file, of.origin().file);
-    }
+/// Records that the file `copy` was just copied from `of`.
+pub(super) fn record_copy(layer: Layer, copy: &Stat, of: &Stat) {
+    origins(layer).add(copy.origin().file, of.origin().file);
 }
 
 /// Forgets a file of the upper tree whose last name is about to be removed, or a directory.

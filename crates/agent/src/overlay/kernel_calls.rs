@@ -38,6 +38,9 @@ macro_rules! lower_syscall {
 }
 pub(super) use lower_syscall;
 
+/// Metadata that statx(2) is asked for.
+const WANTED: u32 = k::STATX_BASIC_STATS;
+
 /// Metadata of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Stat {
@@ -47,6 +50,8 @@ pub(super) struct Stat {
     pub owner: u32,
     pub group: u32,
     pub links: u32,
+    /// Bits `STATX_ATTR_*`.
+    pub attributes: u32,
 }
 
 impl Stat {
@@ -54,7 +59,7 @@ impl Stat {
     pub(super) fn of_path(path: u64) -> Result<Self> {
         Self::from_statx(|statx| {
             let flags = k::AT_SYMLINK_NOFOLLOW;
-            syscall!(nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, statx)
+            syscall!(nr::STATX, AT_FDCWD, path, flags, WANTED, statx)
         })
     }
 
@@ -62,15 +67,7 @@ impl Stat {
     pub(super) fn lower(name: &ViewPath) -> Result<Self> {
         let (path, flags) = (name.lower_address(), k::AT_SYMLINK_NOFOLLOW);
         Self::from_statx(|statx| {
-            lower_syscall!(
-                name.layer(),
-                nr::STATX,
-                AT_FDCWD,
-                path,
-                flags,
-                k::STATX_BASIC_STATS,
-                statx
-            )
+            lower_syscall!(name.layer(), nr::STATX, AT_FDCWD, path, flags, WANTED, statx)
         })
     }
 
@@ -78,24 +75,14 @@ impl Stat {
     pub(super) fn of_lower_fd(layer: Layer, fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
         Self::from_statx(|statx| {
-            lower_syscall!(
-                layer,
-                nr::STATX,
-                fd,
-                empty,
-                k::AT_EMPTY_PATH,
-                k::STATX_BASIC_STATS,
-                statx
-            )
+            lower_syscall!(layer, nr::STATX, fd, empty, k::AT_EMPTY_PATH, WANTED, statx)
         })
     }
 
     /// Reads the metadata of a descriptor, as the kernel has it.
     pub(super) fn of_fd(fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
-        Self::from_statx(|statx| {
-            syscall!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, statx)
-        })
+        Self::from_statx(|statx| syscall!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, WANTED, statx))
     }
 
     #[inline(always)]
@@ -114,7 +101,8 @@ impl Stat {
         };
         let accessed = time(statx.stx_atime).map(|part| part as i64);
         let (owner, group, links) = (statx.stx_uid, statx.stx_gid, statx.stx_nlink);
-        Ok(Stat { origin, accessed, owner, group, links })
+        let attributes = statx.stx_attributes as u32;
+        Ok(Stat { origin, accessed, owner, group, links, attributes })
     }
 
     /// Bits of `S_IFMT`.
@@ -133,6 +121,11 @@ impl Stat {
 
     pub(super) fn is_directory(&self) -> bool {
         self.kind() == k::S_IFDIR
+    }
+
+    /// True if the entry is immutable or append-only: it cannot be removed.
+    pub(super) fn is_protected(&self) -> bool {
+        self.attributes & (k::STATX_ATTR_IMMUTABLE | k::STATX_ATTR_APPEND) != 0
     }
 
     /// Returns what is recorded before the first change.

@@ -17,7 +17,9 @@
 //! | `whiteouts` | removed lower names; what names led to before their first change |
 //! | `link_index` | copies of files that have several names |
 //! | `inode_numbers` | inode numbers that stay the same across a copy-up |
-//! | `permission_checks`, `mount_checks` | what the lower tree's permissions and mounts allow |
+//! | `permission_checks`, `attribute_permissions` | what the kernel would allow in the lower tree |
+//! | `entry_rights`, `process_credentials`, `kernel_protections` | what it looks at for that |
+//! | `mount_checks` | mounts, which no rename and no link leaves |
 //! | `path_walk`, `pending_path`, `directory_cache` | resolution of paths |
 //! | `entry_lookup`, `view_entry` | lookup of one name; its result |
 //! | `layer`, `lower_layer`, `nested_try` | tries inside tries |
@@ -33,6 +35,7 @@
 //! (`supervisor/src/try_sandbox.rs`), also for calls that the agent does not see.
 
 mod attribute_calls;
+mod attribute_permissions;
 mod call_results;
 mod change_filter;
 mod clock_calls;
@@ -41,9 +44,11 @@ mod descriptor_paths;
 mod directory_cache;
 mod dirent_records;
 mod entry_lookup;
+mod entry_rights;
 mod exec_calls;
 mod inode_numbers;
 mod kernel_calls;
+mod kernel_protections;
 mod layer;
 mod link_index;
 mod lower_layer;
@@ -55,6 +60,7 @@ mod path_walk;
 mod pending_path;
 mod permission_checks;
 mod policy;
+mod process_credentials;
 mod read_recorder;
 mod readdir;
 mod recorded_calls;

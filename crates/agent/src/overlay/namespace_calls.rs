@@ -10,8 +10,8 @@ use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use super::whiteouts;
 use super::{
-    change_filter, copy_up, dirent_records, entry_lookup, inode_numbers, link_index, mount_checks,
-    path_walk, permission_checks,
+    change_filter, copy_up, dirent_records, entry_lookup, inode_numbers, kernel_protections,
+    link_index, mount_checks, path_walk, permission_checks,
 };
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -58,12 +58,20 @@ pub(super) fn make_directory(layer: Layer, found: &mut Resolved, mode: u32) -> R
 
 /// Handles mknod(2). Devices are refused: they would act outside the try.
 pub(super) fn make_node(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
-    match mode & k::S_IFMT {
-        0 | k::S_IFREG | k::S_IFIFO | k::S_IFSOCK => {}
-        k::S_IFCHR | k::S_IFBLK => return Err(Errno(sys::EPERM)),
+    let is_device = match mode & k::S_IFMT {
+        0 | k::S_IFREG | k::S_IFIFO | k::S_IFSOCK => false,
+        k::S_IFCHR | k::S_IFBLK => true,
+        k::S_IFDIR => return Err(Errno(sys::EPERM)),
         _ => return Err(Errno(sys::EINVAL)),
-    }
+    };
     reject_trailing_slash(found)?;
+    if is_device {
+        if !matches!(found.entry, ViewEntry::Absent) {
+            return Err(Errno(sys::EEXIST));
+        }
+        permission_checks::may_create(found)?;
+        return Err(Errno(sys::EPERM));
+    }
     create_at(layer, found, |path| syscall!(nr::MKNOD, path, mode, 0))
 }
 
@@ -95,13 +103,16 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
         LastComponent::DotDot if directory => return Err(Errno(sys::ENOTEMPTY)),
         _ => {}
     }
-    match (directory, Resolved::directory(found).is_ok()) {
+    let is_directory = Resolved::directory(found).is_ok();
+    if found.must_be_directory && !directory {
+        return Err(Errno(if is_directory { sys::EISDIR } else { sys::ENOTDIR }));
+    }
+    permission_checks::may_remove(layer, found)?;
+    match (directory, is_directory) {
         (true, false) => return Err(Errno(sys::ENOTDIR)),
         (false, true) => return Err(Errno(sys::EISDIR)),
-        (false, false) if found.must_be_directory => return Err(Errno(sys::ENOTDIR)),
-        _ => {}
+        _ => permission_checks::check_not_mounted(layer, found)?,
     }
-    permission_checks::may_remove(found)?;
     if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (directory, &found.entry) {
         check_empty(layer, &found.path)?;
     }
@@ -193,7 +204,8 @@ fn check_empty(layer: Layer, name: &ViewPath) -> Result<()> {
     })
 }
 
-/// Copies up a directory with everything that the view shows below it.
+/// Copies up a directory with everything that the view shows below it. Fails with EPERM at an
+/// entry below it that the commit could not remove.
 fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Result<()> {
     let lower = match entry_lookup::lookup_entry(name, parent)? {
         ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _) => stat,
@@ -205,17 +217,21 @@ fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Re
     let len = name.len();
     each_entry(layer, directory.0, |entry| {
         name.push(entry)?;
-        let brought = match entry_lookup::lookup_entry(name, DirectoryState::Merged) {
-            Ok(ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)) if !stat.is_directory() => {
-                change_filter::mark_changed(name);
-                copy_up::copy_up_entry(layer, name, &stat)
-            }
-            Ok(ViewEntry::Lower(_) | ViewEntry::Merged(..)) => {
-                copy_up_tree(layer, name, DirectoryState::Merged)
-            }
-            Ok(_) => Ok(()),
-            Err(errno) => Err(errno),
-        };
+        let brought =
+            match entry_lookup::lookup_entry(name, DirectoryState::Merged) {
+                Ok(
+                    ViewEntry::Lower(stat) | ViewEntry::Indexed(stat) | ViewEntry::Merged(stat, _),
+                ) if stat.is_protected() => Err(Errno(sys::EPERM)),
+                Ok(ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)) if !stat.is_directory() => {
+                    change_filter::mark_changed(name);
+                    copy_up::copy_up_entry(layer, name, &stat)
+                }
+                Ok(ViewEntry::Lower(_) | ViewEntry::Merged(..)) => {
+                    copy_up_tree(layer, name, DirectoryState::Merged)
+                }
+                Ok(_) => Ok(()),
+                Err(errno) => Err(errno),
+            };
         name.truncate(len);
         brought
     })
@@ -298,17 +314,25 @@ pub(super) fn rename(
     if is_below(old, new) {
         return Err(Errno(if exchange { sys::EINVAL } else { sys::ENOTEMPTY }));
     }
+    permission_checks::may_remove(layer, from)?;
+    if is_there {
+        permission_checks::may_remove(layer, to)?
+    } else {
+        permission_checks::may_create(to)?
+    }
     match (from_directory, to_directory) {
         (true, false) if is_there && !exchange => return Err(Errno(sys::ENOTDIR)),
         (false, true) if !exchange => return Err(Errno(sys::EISDIR)),
         _ => {}
     }
-    permission_checks::may_remove(from)?;
-    if is_there {
-        permission_checks::may_remove(to)?
-    } else {
-        permission_checks::may_create(to)?
+    if parent_of(from) != parent_of(to) {
+        permission_checks::may_move(layer, from)?;
+        if exchange {
+            permission_checks::may_move(layer, to)?;
+        }
     }
+    permission_checks::check_not_mounted(layer, from)?;
+    permission_checks::check_not_mounted(layer, to)?;
     if !exchange
         && let ViewEntry::Lower(_) | ViewEntry::Merged(..) = &to.entry
         && to_directory
@@ -343,7 +367,7 @@ fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Re
         _ => {}
     }
     match is_there {
-        true => permission_checks::may_remove(to)?,
+        true => permission_checks::may_remove(layer, to)?,
         false => permission_checks::may_create(to)?,
     }
     if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (to_directory, &to.entry) {
@@ -382,6 +406,12 @@ fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Res
     }
 }
 
+/// Path of the directory of an entry.
+fn parent_of(found: &Resolved) -> &[u8] {
+    let path = found.path.as_bytes();
+    &path[..path.len() - found.path.file_name().len()]
+}
+
 /// Handles linkat(2).
 pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Result<u64> {
     match from.entry {
@@ -404,7 +434,9 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
         _ => {
             reject_trailing_slash(to)?;
             mount_checks::check_one_mount(from, to)?;
+            kernel_protections::may_link(layer, from)?;
             permission_checks::may_create(to)?;
+            permission_checks::check_changeable(layer, from)?;
         }
     }
     if Resolved::directory(from).is_ok() {

@@ -7,13 +7,16 @@ use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
 use super::call_results::{self, Call, CallResult, answer_attempt};
-use super::kernel_calls::{self, syscall};
+use super::kernel_calls::syscall;
 use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
 use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, WalkOptions};
 use super::view_entry::{LastComponent, Resolved, ViewEntry};
-use super::{change_filter, copy_up, descriptor_paths, namespace_calls, permission_checks};
+use super::{
+    change_filter, copy_up, descriptor_paths, kernel_protections, namespace_calls,
+    permission_checks,
+};
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
@@ -139,7 +142,7 @@ fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved)
         ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
         ViewEntry::Indexed(stat) => open_upper(call, how, IndexPath::new(layer, &stat).address()),
         ViewEntry::Merged(..) if !how.is_path_only() => {
-            permission_checks::may_list(found)?;
+            permission_checks::may_list(layer, found)?;
             open_lower(layer, call, how, found.path.lower_address())
         }
         ViewEntry::Lower(_) | ViewEntry::Unchecked | ViewEntry::Outside if found.kernel_agrees => {
@@ -218,6 +221,13 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
         };
     }
     let writes = how.access_mode() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
+    let is_upper = matches!(found.entry, ViewEntry::Upper(_));
+    if creates && !is_upper {
+        kernel_protections::may_open_to_create(layer, &mut found)?;
+    }
+    if is_upper && writes && change_filter::filter(layer).has_copies_without_rights() {
+        permission_checks::may_open_to_write(layer, &found, 0, how.flags)?;
+    }
     match found.entry {
         ViewEntry::Lower(stat) | ViewEntry::Indexed(stat)
             if stat.kind() == k::S_IFREG && writes =>
@@ -226,7 +236,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
                 return Err(Errno(sys::ENOTDIR));
             }
             let reads = if how.access_mode() == k::O_WRONLY { 0 } else { READ };
-            kernel_calls::access_lower(&found.path, WRITE | reads)?;
+            permission_checks::may_open_to_write(layer, &found, WRITE | reads, how.flags)?;
             copy_up::copy_up_file(layer, &mut found, how.flags & k::O_TRUNC == 0)?;
             open_upper(call, how, found.path.upper_address())
         }
@@ -243,7 +253,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
 /// Opens a file without a name in a directory (`O_TMPFILE`).
 fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     if let ViewEntry::Lower(_) | ViewEntry::Merged(..) = found.entry {
-        permission_checks::may_write(found)?;
+        permission_checks::may_make_temporary(layer, found)?;
         copy_up::copy_up_directory(layer, &found.path)?;
     }
     open_upper(call, how, found.path.upper_address())

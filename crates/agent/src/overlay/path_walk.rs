@@ -14,6 +14,7 @@ use super::descriptor_paths::{self, OwnDirectory};
 use super::directory_cache::{DirectoryState, cache_state, cached_state};
 use super::entry_lookup::lookup_entry;
 use super::kernel_calls::{self, Stat};
+use super::kernel_protections;
 use super::layer::Layer;
 use super::pending_path::{PendingPath, skip_slashes};
 use super::permission_checks;
@@ -292,6 +293,9 @@ fn walk(
             if links > LINKS_MAX || look.no_symlinks {
                 return Err(Errno(sys::ELOOP));
             }
+            if is_last && matches!(found.entry, ViewEntry::Lower(_)) {
+                kernel_protections::may_follow(&mut found)?;
+            }
             found.via_upper_symlink |= matches!(found.entry, ViewEntry::Upper(_));
             found.kernel_agrees = false;
             here = follow_symlink(layer, &mut found, rest)?;
@@ -300,7 +304,7 @@ fn walk(
         match Resolved::directory(&found) {
             Ok(directory) => {
                 if !is_last {
-                    permission_checks::may_search(&found)?;
+                    permission_checks::may_search(layer, &found)?;
                 }
                 let is_settled = match found.entry {
                     ViewEntry::Lower(_) => !change_filter::filter(layer).has(hash),

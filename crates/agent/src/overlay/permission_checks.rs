@@ -1,109 +1,129 @@
 //! Permission checks as the kernel would make them in the lower tree. They are needed because the
-//! upper tree's directories belong to the user.
+//! upper tree's directories belong to the user, and its files have no attributes of chattr(1).
 
 use linux_raw_sys::general as k;
 
 use super::directory_cache::DirectoryState;
-use super::kernel_calls::{self, Stat};
+use super::entry_rights::{EntryRights, READ, SEARCH, WRITE};
+use super::layer::Layer;
+use super::process_credentials::{self, Capability};
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
 use crate::sys::{self, Errno, Result};
 
-/// Modes of access(2).
-const READ: u32 = 4;
-const WRITE: u32 = 2;
-const SEARCH: u32 = 1;
-
-fn effective(ids: Result<[u32; 3]>) -> u32 {
-    ids.map_or(u32::MAX, |[_, effective, _]| effective)
-}
-
-/// Effective user ID.
-pub(super) fn effective_user() -> u32 {
-    effective(sys::users())
-}
-
 /// Checks that entries may be created in the parent directory.
 pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
-    if found.parent == DirectoryState::Upper {
-        return Ok(());
-    }
-    let is_merged = found.parent == DirectoryState::Merged;
-    found.path.with_parent(|parent| {
-        let may = match is_merged && upper_decides(&Stat::lower(parent)?) {
-            true => kernel_calls::access(parent.upper_address(), WRITE | SEARCH),
-            false => kernel_calls::access_lower(parent, WRITE | SEARCH),
-        };
-        may.map(drop)
-    })
+    parent_for_change(found).map(drop)
 }
 
-/// True if the upper directory decides about access to a merged one. The owner may have changed the
-/// permissions: then the upper directory has them. Others' directories have an upper one that
-/// belongs to this user.
-pub(super) fn upper_decides(lower: &Stat) -> bool {
-    lower.owner == effective_user()
+/// Checks write access to the parent directory. Returns its rights, unless it is only in the upper
+/// tree: then the kernel's checks are right.
+fn parent_for_change(found: &mut Resolved) -> Result<Option<EntryRights>> {
+    let state = found.parent;
+    if state == DirectoryState::Upper {
+        return Ok(None);
+    }
+    found.path.with_parent(|parent| {
+        let rights = EntryRights::of_directory(parent, state)?;
+        rights.check_access(parent, state == DirectoryState::Lower, WRITE | SEARCH)?;
+        Ok(Some(rights))
+    })
 }
 
 /// Checks that names may be looked up in a directory. The kernel checks it when an entry is looked
 /// up, except for permissions that the try has taken away from a merged directory.
-pub(super) fn may_search(found: &Resolved) -> Result<()> {
-    may_access_merged(found, SEARCH)
+pub(super) fn may_search(layer: Layer, found: &Resolved) -> Result<()> {
+    may_access_merged(layer, found, SEARCH)
 }
 
 /// Checks that `.` and `..` may be looked up in a directory: the walk does not ask the kernel.
 pub(super) fn may_pass(directory: &ViewPath, state: DirectoryState) -> Result<()> {
-    if effective_user() == 0 {
+    if process_credentials::user() == 0 {
         return Ok(());
     }
-    let in_upper = match state {
-        DirectoryState::Lower => false,
-        DirectoryState::Merged => upper_decides(&Stat::lower(directory)?),
-        DirectoryState::Upper => true,
-    };
-    let may = match in_upper {
-        true => kernel_calls::access(directory.upper_address(), SEARCH),
-        false => kernel_calls::access_lower(directory, SEARCH),
-    };
-    may.map(drop)
+    let rights = EntryRights::of_directory(directory, state)?;
+    rights.check_access(directory, state == DirectoryState::Lower, SEARCH)
 }
 
 /// Checks that a directory may be listed, as [`may_search`] does.
-pub(super) fn may_list(found: &Resolved) -> Result<()> {
-    may_access_merged(found, READ)
+pub(super) fn may_list(layer: Layer, found: &Resolved) -> Result<()> {
+    may_access_merged(layer, found, READ)
 }
 
-fn may_access_merged(found: &Resolved, how: u32) -> Result<()> {
-    match &found.entry {
-        ViewEntry::Merged(lower, upper) if lower.mode() != upper.mode() && upper_decides(lower) => {
-            kernel_calls::access(found.path.upper_address(), how).map(drop)
-        }
+fn may_access_merged(layer: Layer, found: &Resolved, how: u32) -> Result<()> {
+    let ViewEntry::Merged(lower, upper) = &found.entry else { return Ok(()) };
+    match EntryRights::of(layer, found) {
+        Some(rights) if lower.mode() != upper.mode() => rights.check_access_to(found, how),
         _ => Ok(()),
     }
 }
 
 /// Checks that the entry may be removed from its parent directory.
-pub(super) fn may_remove(found: &mut Resolved) -> Result<()> {
-    may_create(found)?;
-    if found.parent == DirectoryState::Upper {
-        return Ok(());
+pub(super) fn may_remove(layer: Layer, found: &mut Resolved) -> Result<()> {
+    let parent = parent_for_change(found)?;
+    let Some(entry) = EntryRights::of(layer, found) else { return Ok(()) };
+    if let Some(parent) = parent {
+        let is_others = || {
+            let user = process_credentials::user();
+            user != entry.owner && user != parent.owner
+        };
+        if parent.is_append_only()
+            || parent.is_sticky() && is_others() && !process_credentials::has(Capability::Fowner)
+        {
+            return Err(Errno(sys::EPERM));
+        }
     }
-    let Some(owner) = found.stat().map(|stat| stat.owner) else { return Ok(()) };
-    let parent = found.path.with_parent(|parent| Stat::lower(parent))?;
-    let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, effective_user());
-    match is_sticky && user != 0 && user != owner && user != parent.owner {
-        true => Err(Errno(sys::EPERM)),
-        false => Ok(()),
+    entry.check_changeable()
+}
+
+/// Fails with EPERM if the entry is immutable or append-only.
+pub(super) fn check_changeable(layer: Layer, found: &Resolved) -> Result<()> {
+    EntryRights::of(layer, found).map_or(Ok(()), |entry| entry.check_changeable())
+}
+
+/// Fails with EBUSY if a file system is mounted at the entry.
+pub(super) fn check_not_mounted(layer: Layer, found: &Resolved) -> Result<()> {
+    match EntryRights::of(layer, found) {
+        Some(entry) if entry.is_mount_point() => Err(Errno(sys::EBUSY)),
+        _ => Ok(()),
     }
 }
 
-/// Checks that the file of the lower tree may be written to.
-pub(super) fn may_write(found: &Resolved) -> Result<()> {
-    kernel_calls::access_lower(&found.path, WRITE).map(drop)
+/// Checks that the directory may move to another one: its entry `..` changes.
+pub(super) fn may_move(layer: Layer, found: &Resolved) -> Result<()> {
+    match EntryRights::of(layer, found) {
+        Some(entry) if entry.kind() == k::S_IFDIR => entry.check_access_to(found, WRITE),
+        _ => Ok(()),
+    }
 }
 
-/// Checks that the user may change the metadata of a file of the lower tree.
-pub(super) fn check_owner(stat: &Stat) -> Result<()> {
-    let user = effective_user();
-    if user == 0 || user == stat.owner { Ok(()) } else { Err(Errno(sys::EPERM)) }
+/// Checks that the file may be opened with these flags of open(2), which write to it.
+pub(super) fn may_open_to_write(
+    layer: Layer,
+    found: &Resolved,
+    access: u32,
+    flags: u32,
+) -> Result<()> {
+    let Some(file) = EntryRights::of(layer, found) else { return Ok(()) };
+    if access != 0 {
+        file.check_access_to(found, access)?;
+    }
+    let writes = flags & k::O_ACCMODE != k::O_RDONLY;
+    if file.is_append_only() && (writes && flags & k::O_APPEND == 0 || flags & k::O_TRUNC != 0) {
+        return Err(Errno(sys::EPERM));
+    }
+    if flags & k::O_NOATIME != 0 { file.check_owner() } else { Ok(()) }
+}
+
+/// Checks that the file may be truncated by its name.
+pub(super) fn may_truncate(layer: Layer, found: &Resolved) -> Result<()> {
+    may_open_to_write(layer, found, WRITE, k::O_WRONLY | k::O_TRUNC)
+}
+
+/// Checks that a file without a name may be made in the directory.
+pub(super) fn may_make_temporary(layer: Layer, found: &Resolved) -> Result<()> {
+    match EntryRights::of(layer, found) {
+        Some(directory) => directory.check_access_to(found, WRITE | SEARCH),
+        None => Ok(()),
+    }
 }

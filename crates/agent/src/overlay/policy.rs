@@ -250,12 +250,24 @@ fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
         ViewEntry::Outside => return Err(Errno(sys::EPERM)),
         _ if Resolved::directory(&found).is_ok() => return Err(Errno(sys::EISDIR)),
         ViewEntry::Lower(_) | ViewEntry::Indexed(_) => {
-            permission_checks::may_write(&found)?;
+            check_regular(&found)?;
+            permission_checks::may_truncate(layer, &found)?;
             copy_up::copy_up_file(layer, &mut found, len != 0)?;
+        }
+        ViewEntry::Upper(_) if change_filter::filter(layer).has_copies_without_rights() => {
+            permission_checks::may_truncate(layer, &found)?;
         }
         _ => {}
     }
     syscall!(nr::TRUNCATE, found.path.upper_address(), len)
+}
+
+/// Fails with EINVAL if the entry is no regular file.
+fn check_regular(found: &Resolved) -> Result<()> {
+    match found.stat() {
+        Some(stat) if stat.kind() != k::S_IFREG => Err(Errno(sys::EINVAL)),
+        _ => Ok(()),
+    }
 }
 
 /// Answers requests for seccomp. A filter of the program would judge the agent's calls, so the

@@ -10,7 +10,7 @@ use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
 use super::path_walk::{self, WalkOptions};
-use super::permission_checks;
+use super::process_credentials;
 use super::view_entry::{Resolved, ViewEntry};
 use crate::plane::{self, Verdict};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
@@ -74,8 +74,8 @@ fn upper_answers(call: &Call, lower: &Stat) -> bool {
     match call.nr {
         nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => true,
         nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => {
-            let is_root = permission_checks::effective_user() == 0;
-            !is_root && permission_checks::upper_decides(lower)
+            let user = process_credentials::user();
+            user != 0 && user == lower.owner
         }
         _ => false,
     }
@@ -233,7 +233,7 @@ fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
     let (real, upper) = (found.path.lower_address(), found.path.upper_address());
     let ViewEntry::Merged(of_lower, _) = found.entry else { return Err(Errno(sys::ENOTDIR)) };
     let has_owner =
-        permission_checks::effective_user() == 0 || permission_checks::upper_decides(&of_lower);
+        process_credentials::copies_owners() || of_lower.owner == process_credentials::user();
     if call.nr == nr::STATX {
         let [_, _, flags, mask, to, _] = call.args;
         let flags = flags as u32 & !k::AT_EMPTY_PATH;
