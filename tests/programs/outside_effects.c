@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -73,6 +75,30 @@ static void ioctls(const char *file)
     tell("unlock", unlockpt(terminal));
 }
 
+struct request {
+    struct nlmsghdr head;
+    struct ndmsg neighbour;
+};
+
+// Asks netlink. The result is that of the request, or 0 for an answer.
+static long ask(uint16_t type, uint16_t flags)
+{
+    struct request request = {
+        .head = { .nlmsg_len = sizeof request, .nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST | flags },
+        .neighbour = { .ndm_family = AF_INET, .ndm_ifindex = 1 },
+    };
+    char answer[8192] = { 0 };
+    int netlink = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    if (netlink < 0 || send(netlink, &request, sizeof request, 0) < 0 || recv(netlink, answer, sizeof answer, 0) < 0)
+        return -1;
+    close(netlink);
+    struct nlmsghdr *first = (struct nlmsghdr *)answer;
+    if (first->nlmsg_type != NLMSG_ERROR)
+        return 0;
+    errno = -((struct nlmsgerr *)NLMSG_DATA(first))->error;
+    return errno ? -1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -91,5 +117,9 @@ int main(int argc, char **argv)
     tell("messages on the console", klogctl(7, NULL, 0));
     tell("size of the messages", klogctl(10, NULL, 0));
     tell("netlink", socket(AF_NETLINK, SOCK_RAW, 0));
+    tell("netlink of audits", socket(AF_NETLINK, SOCK_RAW, NETLINK_AUDIT));
+    tell("list interfaces", ask(RTM_GETLINK, NLM_F_DUMP));
+    // The address is missing, which is looked at after the right to change anything.
+    tell("remove a neighbour", ask(RTM_DELNEIGH, NLM_F_ACK));
     return 0;
 }

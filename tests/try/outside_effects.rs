@@ -1,7 +1,7 @@
 //! Effects outside of files: a try refuses them, and leaves what every program uses.
 
 use runahead_tests::programs::{Link, program};
-use runahead_tests::{End, available, installed};
+use runahead_tests::{End, available, installed, runahead};
 
 use crate::try_directory::Place;
 
@@ -42,20 +42,28 @@ fn effects_outside_of_files_are_refused() {
     assert!(plain.text().contains("exclusive terminal: 0\n"), "this test can fail: {plain:?}");
 }
 
-/// A socket of netlink changes addresses and routes with CAP_NET_ADMIN.
+/// Netlink lists interfaces, and changes addresses and routes with CAP_NET_ADMIN. That is given up.
 #[test]
-fn root_gets_no_netlink_without_network() {
+fn netlink_changes_nothing_without_network() {
     if available(installed("gcc")).is_none() {
         return;
     }
     let place = Place::filled("netlink");
     let path = program("outside_effects", Link::Dynamic);
     let path = path.to_str().expect("a plain path");
-    let outcome = place.tried(&["-q", "--network", "refuse", "--", path, "a"]);
+    let direct = place.run(&[path, "a"]).text();
+    let refused = ["-q", "--network", "refuse", "--"];
+    let tried = place.tried(&[&refused[..], &[path, "a"]].concat());
+    let program = runahead().to_str().expect("a plain path");
+    let around = ["-q", "--", program, "try"];
+    let nested = place.tried(&[&around[..], &refused, &[path, "a"]].concat());
     // SAFETY: reads a number of this process.
-    let wanted = match unsafe { libc::geteuid() } {
-        0 => "netlink: EACCES\n",
-        _ => "netlink: 0\n",
-    };
-    assert!(outcome.text().contains(wanted), "{outcome:?}");
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert!(!is_root || direct.contains("remove a neighbour: EINVAL\n"), "{direct}");
+    for outcome in [tried, nested] {
+        let text = outcome.text();
+        assert!(text.contains("netlink: 0\nnetlink of audits: "), "{outcome:?}");
+        assert!(!is_root || text.contains("netlink of audits: EACCES\n"), "{outcome:?}");
+        assert!(text.contains("list interfaces: 0\nremove a neighbour: EPERM\n"), "{outcome:?}");
+    }
 }

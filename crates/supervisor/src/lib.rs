@@ -22,7 +22,7 @@
 //! | [`program_prefetch`] | prefetches programs that are about to start |
 //! | [`joined_processes`] | processes that have joined, from their first stall to their end |
 //! | [`shadow_sandbox`] | builds the sandbox of shadows |
-//! | [`try_sandbox`], `try_ioctls` | confine the command of a try |
+//! | [`try_sandbox`], `try_ioctls`, `network_refusal` | confine the command of a try |
 //! | [`task_limits`] | limits processes and threads of a session |
 //! | [`rlimits`] | resource limits that are too low for the agent |
 //! | `swap_devices` | devices that the machine swaps to |
@@ -36,6 +36,7 @@ pub mod follow_policy;
 pub mod inherited_descriptors;
 pub mod io_process;
 pub mod joined_processes;
+mod network_refusal;
 pub mod program_prefetch;
 pub mod rlimits;
 pub mod session;

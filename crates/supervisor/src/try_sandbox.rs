@@ -31,6 +31,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
+use crate::network_refusal::{give_up_administration, refused_sockets};
 use crate::shadow_sandbox::landlock_version;
 use crate::try_ioctls::ALLOWED;
 
@@ -96,6 +97,8 @@ pub struct TryPermissions {
 pub struct Confinement {
     ruleset: Option<OwnedFd>,
     filters: Vec<BpfProgram>,
+    /// True if networks are refused.
+    refuses_network: bool,
     /// Directory of the try, if the agent of the outer try enforces it.
     nested_directory: Option<PathBuf>,
     /// Descriptions of what this kernel does not deny.
@@ -137,6 +140,7 @@ impl Confinement {
         Ok(Confinement {
             ruleset,
             filters,
+            refuses_network: !allowed.network,
             nested_directory: None,
             not_denied: missing,
             nested_rights: inside,
@@ -150,6 +154,7 @@ impl Confinement {
         let filters = if network { Vec::new() } else { vec![no_network_filter()?] };
         Ok(Confinement {
             filters,
+            refuses_network: !network,
             nested_directory: Some(overlay_directory.to_owned()),
             ..Confinement::unconfined()
         })
@@ -166,6 +171,7 @@ impl Confinement {
         Confinement {
             ruleset: None,
             filters: Vec::new(),
+            refuses_network: false,
             nested_directory: None,
             not_denied: Vec::new(),
             nested_rights: LandlockRights::NONE,
@@ -175,6 +181,9 @@ impl Confinement {
     /// Confines the calling thread and its descendants. Called between fork and exec, so it
     /// allocates nothing.
     pub fn enter(&self) -> Result<(), Errno> {
+        if self.refuses_network {
+            give_up_administration().map_err(|error| Errno::from_raw(error.raw_os_error()))?;
+        }
         if let Some(overlay_directory) = &self.nested_directory {
             return enter_nested(overlay_directory, self.filters.first());
         }
@@ -320,13 +329,6 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
 
 /// Builds the filter that refuses sockets of networks.
 pub fn no_network_filter() -> Result<BpfProgram, ConfineError> {
-    let family = |family: i32| SeccompCondition::new(0, Len::Dword, Op::Ne, family as u64);
-    let mut others = vec![family(libc::AF_UNIX)?];
-    // Names of hosts and interfaces are resolved through netlink, which stays in the machine. With
-    // CAP_NET_ADMIN it changes addresses and routes.
-    if !rustix::process::geteuid().is_root() {
-        others.push(family(libc::AF_NETLINK)?);
-    }
-    let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
+    let rules = [(libc::SYS_socket, refused_sockets()?)].into();
     compile_filter(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
 }
