@@ -206,6 +206,10 @@ fn walk(
         }
         let is_last = behind.is_empty();
         found.must_be_directory = is_last && end < text.len();
+        if found.must_be_directory && look.follow && look.allow_trailing_slash {
+            // A symbolic link ends in a slash, and what may be created is no directory.
+            return Err(Errno(sys::EISDIR));
+        }
         found.path.push(piece)?;
         found.parent = here;
         rest.skip(end);
@@ -306,13 +310,7 @@ fn walk(
                 if !is_last {
                     permission_checks::may_search(layer, &found)?;
                 }
-                let is_settled = match found.entry {
-                    ViewEntry::Lower(_) => !change_filter::filter(layer).has(hash),
-                    // Its permissions are checked each time.
-                    ViewEntry::Merged(lower, upper) => lower.mode() == upper.mode(),
-                    _ => true,
-                };
-                if is_settled {
+                if is_settled(&found.path, &found.entry) {
                     cache_state(layer, hash, directory);
                 }
                 here = directory;
@@ -326,6 +324,16 @@ fn walk(
         if is_last {
             return Ok(found);
         }
+    }
+}
+
+/// True if the state of a directory may be cached.
+fn is_settled(path: &ViewPath, directory: &ViewEntry) -> bool {
+    match directory {
+        ViewEntry::Lower(_) => !change_filter::filter(path.layer()).has(path.hash()),
+        // Its permissions are checked each time.
+        ViewEntry::Merged(lower, upper) => lower.mode() == upper.mode(),
+        _ => true,
     }
 }
 
@@ -425,14 +433,8 @@ pub(super) fn directory_state(layer: Layer, name: &ViewPath) -> Result<Directory
                     }
                     Err(errno) => return Err(errno),
                 };
-                let directory = match found {
-                    ViewEntry::Lower(stat) if stat.is_directory() => DirectoryState::Lower,
-                    ViewEntry::Upper(stat) if stat.is_directory() => DirectoryState::Upper,
-                    ViewEntry::Merged(..) => DirectoryState::Merged,
-                    ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
-                    _ => return Err(Errno(sys::ENOTDIR)),
-                };
-                if directory != DirectoryState::Lower || !change_filter::filter(layer).has(hash) {
+                let directory = found.directory()?;
+                if is_settled(&above, &found) {
                     cache_state(layer, hash, directory);
                 }
                 directory

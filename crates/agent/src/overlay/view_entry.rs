@@ -37,6 +37,19 @@ pub(super) enum LastComponent {
     Root,
 }
 
+impl ViewEntry {
+    /// State of the entry as a directory, or ENOENT or ENOTDIR.
+    pub(super) fn directory(&self) -> Result<DirectoryState> {
+        match self {
+            ViewEntry::Lower(stat) if stat.is_directory() => Ok(DirectoryState::Lower),
+            ViewEntry::Upper(stat) if stat.is_directory() => Ok(DirectoryState::Upper),
+            ViewEntry::Merged(..) => Ok(DirectoryState::Merged),
+            ViewEntry::Absent => Err(Errno(sys::ENOENT)),
+            _ => Err(Errno(sys::ENOTDIR)),
+        }
+    }
+}
+
 /// Result of resolving a path.
 pub(super) struct Resolved {
     /// Path without symbolic links, except possibly the last component.
@@ -58,14 +71,8 @@ pub(super) struct Resolved {
 
 impl Resolved {
     /// State of the entry as a directory, or ENOENT or ENOTDIR.
-    pub(super) fn directory(directory_state: &Self) -> Result<DirectoryState> {
-        match &directory_state.entry {
-            ViewEntry::Lower(stat) if stat.is_directory() => Ok(DirectoryState::Lower),
-            ViewEntry::Upper(stat) if stat.is_directory() => Ok(DirectoryState::Upper),
-            ViewEntry::Merged(..) => Ok(DirectoryState::Merged),
-            ViewEntry::Absent => Err(Errno(sys::ENOENT)),
-            _ => Err(Errno(sys::ENOTDIR)),
-        }
+    pub(super) fn directory(found: &Self) -> Result<DirectoryState> {
+        found.entry.directory()
     }
 
     /// Metadata of the entry; the upper one for a merged directory.
