@@ -6,6 +6,7 @@ mod committed_metadata;
 mod confinement;
 mod hard_links;
 mod kernel_permissions;
+mod left_processes;
 mod nested_tries;
 mod outside_effects;
 mod own_paths;

@@ -24,8 +24,17 @@
 /// Methods of a policy that follows children and execs, and counts costs, as a target's does.
 macro_rules! as_a_target {
     () => {
+        as_a_target!(children);
         as_a_target!(but for children);
+    };
+    (but for exec) => {
+        as_a_target!(children);
 
+        fn event(&self, event: $crate::plane::Event) {
+            $crate::targets::POLICY.event(event);
+        }
+    };
+    (children) => {
         fn before_child(&self) {
             $crate::targets::POLICY.before_child();
         }

@@ -76,7 +76,7 @@ pub enum CommitOutcome {
 /// Commits a try and drops it. `force` overwrites what another process has changed meanwhile, and
 /// compares nothing that was read.
 pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
-    let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
+    let _lock = tried.lock_ended()?;
     let journal = tried.directory().join(JOURNAL);
     let is_resumed = journal.exists();
     tried.check_no_nested()?;
@@ -114,7 +114,7 @@ pub fn is_interrupted(tried: &Try) -> bool {
 
 /// Drops a try and its changes.
 pub fn undo(tried: &Try) -> Result<()> {
-    let _lock = tried.lock()?.ok_or_else(|| Error::Running(tried.meta.id.clone()))?;
+    let _lock = tried.lock_ended()?;
     if is_interrupted(tried) {
         return Err(Error::HalfCommitted(tried.meta.id.clone()));
     }

@@ -9,6 +9,7 @@
 //! | `try_selection` | which try is meant, by its name or the working directory |
 //! | `time_names` | names of tries, which sort by time |
 //! | [`try_changes`] | the changes of a try, and conflicts with other processes |
+//! | [`running_processes`] | processes of the try that have not ended |
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
 //! | `recorded_origins` | what names led to before their first change |
@@ -36,6 +37,7 @@ mod needed_room;
 mod printed_name;
 mod recorded_origins;
 pub mod recorded_reads;
+pub mod running_processes;
 pub mod store;
 mod time_names;
 pub mod try_changes;
@@ -91,9 +93,14 @@ pub enum Error {
         /// Names and directories of other tries.
         elsewhere: String,
     },
-    /// The command of the try has not ended.
-    #[error("try {0} is still running; wait for its end, or end its command, first")]
-    Running(String),
+    /// A process of the try has not ended.
+    #[error("try {id} is still running{processes}; wait for its end, or end its processes, first")]
+    Running {
+        /// The try.
+        id: String,
+        /// Processes of the try, in parentheses, or nothing.
+        processes: String,
+    },
     /// The user has no home directory, or it is not there.
     #[error(
         "no directory for tries: XDG_STATE_HOME is no absolute path, and HOME no directory; set one, or give --state DIR"

@@ -201,7 +201,7 @@ impl Store {
             };
             let new = Try { directory: path, meta, ignores_reads: false };
             new.save()?;
-            let lock = new.lock()?.ok_or_else(|| Error::Running(new.meta.id.clone()))?;
+            let lock = new.lock()?.ok_or_else(|| new.still_running())?;
             return Ok((new, lock));
         }
         unreachable!("some millisecond has no try yet")
@@ -306,11 +306,6 @@ impl Try {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(io_error("lock", &path)(errno.into())),
         }
-    }
-
-    /// True if the command runs, or a commit.
-    pub fn is_running(&self) -> bool {
-        matches!(self.lock(), Ok(None))
     }
 
     /// Directory of the try in the store.

@@ -146,6 +146,19 @@ pub struct TryRun {
     #[arg(long, short)]
     pub quiet: bool,
 
+    /// Wait for the processes that COMMAND leaves behind, so that the try lasts until the last of
+    /// them ends. This is the default; SIGINT, SIGTERM, SIGHUP and SIGQUIT then do what --end does
+    #[arg(long, conflicts_with = "end")]
+    pub wait: bool,
+
+    /// End the processes that COMMAND leaves behind, by SIGTERM, and after 5 seconds by SIGKILL
+    #[arg(long)]
+    pub end: bool,
+
+    /// Leave the processes that COMMAND leaves behind
+    #[arg(long, hide = true)]
+    pub leave: bool,
+
     /// Run COMMAND in the view of this try, while it is committed or shown
     #[arg(long, hide = true, value_name = "ID")]
     pub inside: Option<String>,

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
+use runahead_changeset::running_processes::list_processes;
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
 use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, recorded_reads};
 use runahead_inject::Command;
+use runahead_supervisor::remaining_processes::RemainingProcesses;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
 use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
 use serde_json::json;
 
 use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
+use crate::left_processes::LeftProcesses;
 use crate::options::{self, Network, Reads, TryRun, TryTask};
 use crate::try_decision::{CONFLICT, commit_or_report, summarize_changes, undo_and_report};
 use crate::valid_command;
@@ -193,11 +196,18 @@ fn conclude(
 /// Runs the check in the view of the try and returns its exit status.
 fn check(arguments: &options::Try, tried: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
     let words = ["/bin/sh".as_ref(), "-c".as_ref(), check.as_os_str()];
-    run_inside(tried, arguments.run.unprotected, &words).map(Some)
+    let left = if arguments.run.end { "--end" } else { "--wait" };
+    run_inside(tried, arguments.run.unprotected, left, &words).map(Some)
 }
 
-/// Runs a command in the view of a try and returns its exit status.
-fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
+/// Runs a command in the view of a try, with an option for the processes that it leaves. Returns
+/// its exit status.
+fn run_inside(
+    tried: &Try,
+    unprotected: bool,
+    left: &str,
+    words: &[&OsStr],
+) -> Result<i32, Failure> {
     use std::os::unix::process::ExitStatusExt;
     let program = std::env::current_exe().map_err(Failure::Inside)?;
     let mut command = std::process::Command::new(program);
@@ -208,6 +218,7 @@ fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, F
     if unprotected {
         command.arg("--unprotected");
     }
+    command.arg(left);
     let status = command.arg("--").args(words).env_remove(INSIDE).status();
     let status = status.map_err(Failure::Inside)?;
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
@@ -216,9 +227,11 @@ fn run_inside(tried: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, F
 /// Builds the configuration of the agents and the kernel's restrictions.
 fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Failure> {
     let refused = run.network == Network::Refuse;
+    let left = || LeftProcesses::new(tried.clone(), run.quiet, run.end);
+    let remaining = (!run.leave).then(|| Box::new(left()) as Box<dyn RemainingProcesses>);
     if inside {
         let confinement = Confinement::nested(&tried.overlay_directory(), !refused)?;
-        return Ok(TryIsolation { overlay: Overlay::NONE, confinement });
+        return Ok(TryIsolation { overlay: Overlay::NONE, confinement, remaining });
     }
     let mut token = [0u8; 8];
     let random = std::fs::File::open("/dev/urandom");
@@ -247,7 +260,7 @@ fn confine(tried: &Try, run: &TryRun, inside: bool) -> Result<TryIsolation, Fail
     };
     let rights = confinement.nested_rights;
     let overlay = Overlay { flags, token, rights, directory_len: bytes.len() as u64, directory };
-    Ok(TryIsolation { overlay, confinement })
+    Ok(TryIsolation { overlay, confinement, remaining })
 }
 
 /// Runs the command to its end. The error is an exit status of `runahead` if the command does not
@@ -380,7 +393,7 @@ fn decide_nested(
     let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
     let _lock = match (around.lock()?, task) {
         (None, TryTask::Commit { .. }) => {
-            return Err(runahead_changeset::Error::Running(around.meta.id).into());
+            return Err(around.still_running().into());
         }
         (lock, _) => lock,
     };
@@ -388,7 +401,7 @@ fn decide_nested(
     let words = words.iter().map(OsStr::new);
     let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
     let words = [&words[..], &[OsStr::new(name)]].concat();
-    run_inside(&around, arguments.run.unprotected, &words).map(Some)
+    run_inside(&around, arguments.run.unprotected, "--leave", &words).map(Some)
 }
 
 fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
@@ -402,12 +415,16 @@ fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_cha
         let value = json!({
             "try": tried.meta, "running": tried.is_running(), "held": tried.overlay_directory(),
             "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
+            "processes": tried.processes(),
             "tries": tried.nested().undecided().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
         });
         put_json(&value, out);
         return Ok(());
     }
     let _ = writeln!(out, "{}", describe_try(tried));
+    if tried.is_running() {
+        let _ = writeln!(out, "running: {}", list_processes(&tried.processes()));
+    }
     let reads = recorded_reads::compare(&tried.overlay_directory())?;
     if !reads.stale.is_empty() {
         let (stale, all) = (reads.stale.len(), reads.compared);
@@ -457,7 +474,11 @@ fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
         if json {
             let (meta, directory) = (&tried.meta, tried.overlay_directory());
             let running = tried.is_running();
-            put_json(&json!({ "try": meta, "running": running, "held": directory }), out);
+            let processes = if running { tried.processes() } else { Vec::new() };
+            put_json(
+                &json!({ "try": meta, "running": running, "processes": processes, "held": directory }),
+                out,
+            );
         } else {
             let _ = writeln!(out, "{}", describe_try(&tried));
         }

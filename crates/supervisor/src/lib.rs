@@ -12,6 +12,7 @@
 //! | [`io_process`] | the process that does everything that may wait for storage |
 //! | `agent_unavailable` | reasons for which no agent can be prepared |
 //! | `command_exit` | waits for the command's end |
+//! | [`remaining_processes`] | waits for processes that the command has left |
 //! | [`signal_blocking`] | blocks the supervisor's own signals while a command runs |
 //! | `signal_forwarding` | forwards signals to the command |
 //! | [`inherited_descriptors`] | closes inherited descriptors once the command runs |
@@ -38,6 +39,7 @@ pub mod io_process;
 pub mod joined_processes;
 mod network_refusal;
 pub mod program_prefetch;
+pub mod remaining_processes;
 pub mod rlimits;
 pub mod session;
 pub mod session_context;

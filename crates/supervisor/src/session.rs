@@ -20,7 +20,8 @@ use crate::session_services::{PreparedSession, SessionResults, SessionServices};
 use crate::session_stats::Speculations;
 use crate::session_stats::Stats;
 use crate::{
-    inherited_descriptors, program_prefetch, rlimits, signal_blocking, task_limits, try_sandbox,
+    inherited_descriptors, program_prefetch, remaining_processes, rlimits, signal_blocking,
+    task_limits, try_sandbox,
 };
 use runahead_history::session::{History, HistoryStats};
 
@@ -101,7 +102,9 @@ fn run_with_signals_blocked(
     // virtual machine whose other processors sleep. A command that ends by then needs none of the
     // services.
     std::thread::yield_now();
-    let is_over = launched.ended.is_some() || command_exit::has_ended(launched.pid);
+    let remaining = confined.and_then(|held| held.remaining.as_deref());
+    let is_over = (launched.ended.is_some() || command_exit::has_ended(launched.pid))
+        && remaining.is_none_or(remaining_processes::have_ended_early);
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) if !is_over => {
             SessionServices::new(prepared, file, &degraded, options, history.clone())
@@ -142,6 +145,9 @@ fn run_with_signals_blocked(
     };
     // A signal that would end this process need not wait for the rest.
     signal_blocking::unblock();
+    if let Some(remaining) = remaining {
+        remaining_processes::wait(remaining);
+    }
     let elapsed = started.elapsed();
     let tells = engine.is_some() || native.is_none() && is_over;
     let stopped = engine.map(|engine| engine.stop());

@@ -7,6 +7,7 @@ use runahead_abi::agent_config::plant;
 use runahead_abi::overlay::Overlay;
 use runahead_admission::ablation::Without;
 
+use crate::remaining_processes::RemainingProcesses;
 use crate::try_sandbox::Confinement;
 use runahead_history::session::Plan;
 
@@ -36,6 +37,8 @@ pub struct TryIsolation {
     pub overlay: Overlay,
     /// Part that the kernel enforces.
     pub confinement: Confinement,
+    /// Processes that are waited for after the command.
+    pub remaining: Option<Box<dyn RemainingProcesses>>,
 }
 
 /// Descriptors that are kept while the command runs; see [`inherited_descriptors`].

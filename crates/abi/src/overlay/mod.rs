@@ -9,7 +9,7 @@
 //! | [`CHANGES`] | records, each an [`Origin`] and a NUL |
 //! | [`TEMPORARY`] | copies that are not complete yet |
 //! | [`LINKS`] | the index: a name for each copy of a file with several names |
-//! | [`FILTER`] | a [`ChangeFilter`] |
+//! | [`FILTER`] | a [`ChangeFilter`], locked and mapped by each process |
 //! | [`nested_try::TRIES`] | nested tries, once there was one |
 //!
 //! The upper tree has what was written or made, and the directories above it. [`CHANGES`] has a
@@ -18,6 +18,9 @@
 //!
 //! The name of a copy in [`LINKS`] has the device and the inode number of its original in the lower
 //! tree ([`write_index_name`]). All names of the original are in the view names of that copy.
+//!
+//! Each agent locks [`FILTER`] (flock(2), shared) before it maps it. The lock lasts as long as the
+//! mapping, so the file cannot be locked alone while a process of the try has an agent.
 //!
 //! Invariant: where [`ChangeFilter::has`] denies a path, nothing at or below it was changed. The
 //! exception is a path below a directory that only [`UPPER`] has.
@@ -140,7 +143,11 @@ pub struct ChangeFilter {
     network_refused: AtomicU64,
     /// Nonzero if a copy has another owner than its original, or lacks attributes of chattr(1).
     copies_without_rights: AtomicU64,
-    unused: [u64; 508],
+    /// Number of execs that have begun, and whose new program has no agent yet.
+    execs: AtomicU64,
+    /// Nonzero once a program was executed without an agent.
+    native_execs: AtomicU64,
+    unused: [u64; 506],
     bits: [AtomicU64; FILTER_WORDS],
     /// Originals of copies.
     pub inodes: InodeOrigins,
@@ -157,6 +164,8 @@ impl ChangeFilter {
     pub const BYTES: usize = size_of::<ChangeFilter>();
     /// Offset in bytes of [`ChangeFilter::reads`] in the file.
     pub const READS_AT: usize = core::mem::offset_of!(ChangeFilter, reads);
+    /// Offset in bytes of the number of execs in the file, before the mark of native ones.
+    pub const EXECS_AT: usize = core::mem::offset_of!(ChangeFilter, execs);
 
     fn bit(&self, path: PathHash) -> (&AtomicU64, u64) {
         let bits = path.bits();
@@ -191,6 +200,20 @@ impl ChangeFilter {
     /// True after [`ChangeFilter::note_copy_without_rights`].
     pub fn has_copies_without_rights(&self) -> bool {
         self.copies_without_rights.load(Relaxed) != 0
+    }
+
+    /// Notes an exec before it is made. In between the old program and an agent in the new one, the
+    /// process has no mapping of this memory.
+    pub fn begin_exec(&self, is_followed: bool) {
+        match is_followed {
+            true => _ = self.execs.fetch_add(1, Relaxed),
+            false => self.native_execs.store(1, Relaxed),
+        }
+    }
+
+    /// Notes that the new program has an agent, or that the exec has failed.
+    pub fn end_exec(&self) {
+        let _ = self.execs.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
     }
 
     /// Marks sockets outside the try as unreachable.

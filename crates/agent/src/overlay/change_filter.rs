@@ -5,11 +5,14 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::{ChangeFilter, FILTER, LAYERS_MAX, PathHash};
 
-use super::kernel_calls::OpenFile;
+use super::kernel_calls::{OpenFile, syscall};
 use super::layer::Layer;
 use super::view_path::{self, ViewPath};
 use crate::address_space;
-use crate::sys::Result;
+use crate::sys::{self, Errno, Result, nr};
+
+/// `LOCK_SH` of flock(2).
+const LOCK_SHARED: u64 = 1;
 
 static FILTERS: [AtomicPtr<ChangeFilter>; LAYERS_MAX] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; LAYERS_MAX];
@@ -24,11 +27,16 @@ pub(super) fn start(layer: Layer) -> Result<()> {
     path[directory.len() + 1..][..FILTER.len()].copy_from_slice(FILTER.as_bytes());
     let is_own = layer == Layer::top();
     let file = OpenFile::at(path.as_ptr() as u64, if is_own { k::O_RDWR } else { k::O_RDONLY }, 0)?;
+    // Kept by the mapping, in children too, until the last of them ends or executes a program.
+    while syscall!(nr::FLOCK, file.0, LOCK_SHARED) == Err(Errno(sys::EINTR)) {}
     let at = match is_own {
         true => address_space::map_shared(file.0, ChangeFilter::BYTES as u64)?,
         false => address_space::map_shared_to_read(file.0, ChangeFilter::BYTES as u64)?,
     };
     FILTERS[layer.index()].store(at as *mut ChangeFilter, Relaxed);
+    if is_own {
+        filter(layer).end_exec();
+    }
     Ok(())
 }
 

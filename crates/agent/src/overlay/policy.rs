@@ -17,10 +17,11 @@ use super::{
     attribute_calls, change_filter, clock_calls, copy_up, exec_calls, kernel_calls,
     namespace_calls, nested_try, permission_checks, readdir, recorded_calls, socket_calls,
 };
-use crate::plane::policy::{Exec, ProcessEvents};
-use crate::plane::{self, AnyPolicy, Interest, Policy, Verdict};
+use crate::plane::policy::{Exec, NO_TOKEN, ProcessEvents};
+use crate::plane::{self, AnyPolicy, Interest, Policy, Token, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+use crate::targets;
 
 /// The policy of processes in a try.
 struct OverlayPolicy;
@@ -60,7 +61,20 @@ impl ProcessEvents for OverlayPolicy {
         sys::exit(125);
     }
 
-    as_a_target!();
+    fn before_exec(&self, call: &plane::Call) -> Token {
+        let token = targets::POLICY.before_exec(call);
+        change_filter::filter(Layer::top()).begin_exec(token != NO_TOKEN);
+        token
+    }
+
+    fn exec_failed(&self, token: Token) {
+        targets::POLICY.exec_failed(token);
+        if token != NO_TOKEN {
+            change_filter::filter(Layer::top()).end_exec();
+        }
+    }
+
+    as_a_target!(but for exec);
 }
 
 /// Installs this policy in place of the target's, if this process belongs to a try.
