@@ -102,6 +102,30 @@ fn a_check_decides_between_commit_and_undo() {
 }
 
 #[test]
+fn the_status_of_the_check_is_reported() {
+    let place = Place::filled("check-status");
+    let said = |check: &str, script: &str| {
+        let outcome = place.tried(&["--commit-if", check, "--", "/bin/sh", "-c", script]);
+        (outcome.end, outcome.complaints())
+    };
+    let (end, text) = said("exit 4", "echo x > x");
+    assert!(
+        end == End::Exit(4) && text.contains("undone: 1 added (CHECK: exit status 4)"),
+        "{text}"
+    );
+    let (end, text) = said("true", "echo x > x; exit 7");
+    assert!(end == End::Exit(7) && text.contains("(COMMAND: exit status 7)"), "{text}");
+    // Also if the command has changed nothing.
+    let (end, text) = said("exit 4", "true");
+    assert!(end == End::Exit(4) && text.contains("(CHECK: exit status 4)"), "{text}");
+    let (end, text) = said("echo y > y", "true");
+    assert!(end == End::Exit(0) && text.contains("committed: 1 added"), "{text}");
+    assert!(place.work.join("y").exists());
+    assert_eq!(said("true", "true").0, End::Exit(0));
+    assert!(place.tried(&["list"]).stdout.is_empty(), "each is decided");
+}
+
+#[test]
 fn several_tries_start_from_the_same_tree() {
     let place = Place::filled("several");
     for word in ["first", "second"] {

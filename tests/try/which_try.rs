@@ -80,6 +80,34 @@ fn directories_are_compared_as_bytes() {
 }
 
 #[test]
+fn words_are_recorded_as_bytes() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::filled("word-bytes");
+    let state = place.state.as_os_str().as_bytes();
+    let program = runahead().as_os_str().as_bytes();
+    let words: &[&[u8]] = &[b"/bin/sh", b"-c", b"echo > \"$0\"", b"q\xff"];
+    let argv = [program, b"try", b"-q", b"--state", state, b"--"];
+    let argv: Vec<_> = argv.iter().chain(words).copied().map(OsStr::from_bytes).collect();
+    let mut command = std::process::Command::new(argv[0]);
+    assert!(command.args(&argv[1..]).current_dir(&place.work).status().expect("it runs").success());
+    for task in [&["status", "--json"][..], &["list", "--json"], &["diff", "--json"]] {
+        let outcome = place.tried(task);
+        assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
+        let value: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
+        if task[0] != "diff" {
+            assert_eq!(value["try"]["command"][3], "q\u{fffd}");
+            let expected: Vec<_> = words.iter().map(|word| word.to_vec()).collect();
+            assert_eq!(value["try"]["command_bytes"], serde_json::json!(expected));
+        }
+    }
+    let text = place.tried(&["status"]).text();
+    assert!(text.contains("\"q\\377\""), "{text}");
+    place.commit();
+    assert!(place.work.join(OsStr::from_bytes(b"q\xff")).exists());
+}
+
+#[test]
 fn a_try_that_changed_nothing_keeps_its_name() {
     let place = Place::filled("nothing");
     place.shell("echo older > x");

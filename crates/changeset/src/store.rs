@@ -44,6 +44,9 @@ pub struct TryMetadata {
     pub inside: Option<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// Bytes of `command`, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_bytes: Option<Vec<Vec<u8>>>,
     /// Working directory at the start.
     pub directory: String,
     /// Bytes of `directory`, if it is not UTF-8.
@@ -68,6 +71,14 @@ pub struct TryMetadata {
 }
 
 impl TryMetadata {
+    /// The command and its arguments.
+    pub fn words(&self) -> Vec<OsString> {
+        match &self.command_bytes {
+            Some(words) => words.iter().cloned().map(OsString::from_vec).collect(),
+            None => self.command.iter().map(OsString::from).collect(),
+        }
+    }
+
     /// Working directory at the start.
     pub fn directory_path(&self) -> PathBuf {
         match &self.directory_bytes {
@@ -152,7 +163,7 @@ impl Store {
 
     /// Creates a try for a command that is about to start. Returns its lock too, to be held while
     /// the command runs.
-    pub fn create(&self, command: Vec<String>, directory: &Path) -> Result<(Try, TryLock)> {
+    pub fn create(&self, command: Vec<OsString>, directory: &Path) -> Result<(Try, TryLock)> {
         create_private_directory(&self.directory)?;
         let root = self.directory.canonicalize().map_err(io_error("find", &self.directory))?;
         self.remove_expired();
@@ -189,7 +200,11 @@ impl Store {
             let meta = TryMetadata {
                 id,
                 inside: self.inside.clone(),
-                command,
+                command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+                command_bytes: command
+                    .iter()
+                    .any(|word| word.to_str().is_none())
+                    .then(|| command.iter().map(|word| word.as_bytes().to_vec()).collect()),
                 directory: directory.to_string_lossy().into_owned(),
                 directory_bytes: directory
                     .to_str()

@@ -98,8 +98,7 @@ fn run(store: &Store, arguments: &options::Try) -> Result<i32, Failure> {
         Some(id) => (store.find(id)?, None),
         None => {
             let directory = std::env::current_dir().map_err(Failure::Directory)?;
-            let words = run.command.iter().map(|word| word.to_string_lossy().into_owned());
-            let (tried, lock) = store.create(words.collect(), &directory)?;
+            let (tried, lock) = store.create(run.command.clone(), &directory)?;
             (tried, Some(lock))
         }
     };
@@ -172,10 +171,6 @@ fn conclude(
         return Ok(end_like(ended));
     };
     let status = match ended {
-        Ended::Exited(0) if is_unchanged => {
-            tried.remove()?;
-            return Ok(0);
-        }
         Ended::Exited(0) => self::check(arguments, &tried, check)?,
         _ => None,
     };
@@ -189,8 +184,17 @@ fn conclude(
         tried.ignores_reads = arguments.run.reads == Reads::Ignore;
         return Ok(commit_or_report(&tried, false, arguments.run.quiet)?);
     }
-    undo_and_report(&tried, arguments.run.quiet)?;
+    undo_and_report(&tried, arguments.run.quiet, &describe_failure(ended, status))?;
     Ok(status.unwrap_or_else(|| end_like(ended)))
+}
+
+/// Describes why a try is undone: the end of the command, or the exit status of the check.
+fn describe_failure(ended: Ended, check: Option<i32>) -> String {
+    match (ended, check) {
+        (_, Some(status)) => format!(" (CHECK: exit status {status})"),
+        (Ended::Exited(status), None) => format!(" (COMMAND: exit status {status})"),
+        (Ended::Signaled(signal), None) => format!(" (COMMAND: signal {signal})"),
+    }
 }
 
 /// Runs the check in the view of the try and returns its exit status.
@@ -335,7 +339,7 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
                     say!("there is no try: nothing was undone");
                 }
             }
-            found => undo_and_report(&found?, *quiet)?,
+            found => undo_and_report(&found?, *quiet, "")?,
         },
         TryTask::List { json } => list(store, *json, &mut out),
     }
@@ -465,8 +469,13 @@ fn describe_try(tried: &Try) -> String {
         120..7200 => format!("{} min", age / 60),
         _ => format!("{} h", age / 3600),
     };
-    let (id, directory, words) = (&meta.id, meta.directory_path(), meta.command.join(" "));
-    format!("{id}  {state}{changes}, {age} ago, in {}: {words}", printed_name(&directory))
+    let (id, directory, words) = (&meta.id, meta.directory_path(), meta.words());
+    let words: Vec<_> = words.iter().map(|word| printed_name(word.as_ref())).collect();
+    format!(
+        "{id}  {state}{changes}, {age} ago, in {}: {}",
+        printed_name(&directory),
+        words.join(" ")
+    )
 }
 
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {

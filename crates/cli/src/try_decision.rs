@@ -36,7 +36,7 @@ pub fn summarize_changes(changes: &Changes) -> String {
 /// exit status.
 pub fn commit_or_report(tried: &Try, force: bool, quiet: bool) -> Result<i32> {
     if tried.meta.unchanged {
-        return undo_and_report(tried, quiet).map(|()| 0);
+        return undo_and_report(tried, quiet, "").map(|()| 0);
     }
     let is_resumed = commit::is_interrupted(tried);
     match commit::commit(tried, force)? {
@@ -75,8 +75,8 @@ fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
     }
 }
 
-/// Drops a try and its changes, and reports that unless `quiet`.
-pub fn undo_and_report(tried: &Try, quiet: bool) -> Result<()> {
+/// Drops a try and its changes, and reports that with a reason unless `quiet`.
+pub fn undo_and_report(tried: &Try, quiet: bool, why: &str) -> Result<()> {
     let done = match tried.meta.unchanged {
         true => "has changed nothing".to_owned(),
         // A try that cannot be read can be undone.
@@ -86,7 +86,7 @@ pub fn undo_and_report(tried: &Try, quiet: bool) -> Result<()> {
         },
     };
     commit::undo(tried)?;
-    report_done(tried, quiet, &done);
+    report_done(tried, quiet, &format!("{done}{why}"));
     Ok(())
 }
 
