@@ -24,7 +24,7 @@
 //! | `entry_lookup`, `view_entry` | lookup of one name; its result |
 //! | `layer`, `lower_layer`, `nested_try` | tries inside tries |
 //! | `change_filter` | paths at or below which something changed |
-//! | `view_path`, `descriptor_paths` | paths of the view and of descriptors |
+//! | `view_path`, `descriptor_paths`, `descriptor_cache` | paths of the view and of descriptors |
 //! | `dirent_records` | records of directory entries |
 //! | `kernel_calls`, `call_results` | system calls of the agent; answers to the program |
 //!
@@ -40,6 +40,7 @@ mod call_results;
 mod change_filter;
 mod clock_calls;
 mod copy_up;
+mod descriptor_cache;
 mod descriptor_paths;
 mod directory_cache;
 mod dirent_records;

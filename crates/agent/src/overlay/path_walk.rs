@@ -10,6 +10,7 @@ use runahead_abi::PATH_MAX;
 use runahead_abi::overlay::PathHash;
 
 use super::change_filter;
+use super::descriptor_cache;
 use super::descriptor_paths::{self, OwnDirectory};
 use super::directory_cache::{DirectoryState, cache_state, cached_state};
 use super::entry_lookup::lookup_entry;
@@ -112,7 +113,11 @@ pub(super) fn resolve(layer: Layer, dir: Fd, path: &[u8], look: WalkOptions) -> 
 /// Writes the path in the view of the program's directory `dir` to `to`. Returns its length and
 /// whether the directory is in the upper tree.
 fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
-    let len = match path_text::directory(dir, to) {
+    let named = match dir {
+        AT_FDCWD => path_text::directory(dir, to),
+        dir => descriptor_cache::directory(dir, to),
+    };
+    let len = match named {
         Some(len) => len,
         None if dir == AT_FDCWD || sys::descriptor_flags(dir).is_ok() => {
             return Err(Errno(sys::ENOENT));
