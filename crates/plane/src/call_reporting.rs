@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, CallStage, Context, RED_ZONE};
-use crate::call_restart::{self, SubstituteData};
+use crate::call_restart::{self, InterruptedCall, SubstituteData};
 use crate::intercepted_call::Call;
 use crate::interception_state::reports;
 use crate::policy::ReportingPolicy;
@@ -189,6 +189,9 @@ pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
 
 /// Has the program make the call, or wait on a word, and come back.
 fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
+    if word.is_some() {
+        call_restart::hold_back(call, site);
+    }
     let bytes = size_of::<CallRecord>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
     // The kernel makes a stack grow to where it writes.
@@ -338,8 +341,12 @@ pub(super) fn handler_begins(
 ) {
     let Some(thread) = thread.filter(|_| reports()) else { return };
     thread.is_disturbed.set(false);
-    if let Some((call, result)) = call_restart::by_handler(thread, context, restarts) {
-        context.go_on_behind(context.after() + 2, call.stack, result);
+    if let Some(InterruptedCall { call, result, behind }) =
+        call_restart::by_handler(thread, context, restarts)
+    {
+        context.go_on_behind(behind, call.stack, result);
+        // SAFETY: a frame of this thread, which stands behind a call of the program's or a stub's.
+        unsafe { arch::to_the_program(context) };
         let _ = report(&call, result, None);
     }
 }

@@ -11,19 +11,21 @@
 //! like are not looked at.)
 //!
 //! *Signals.* One that comes while the thread stands in front of a call that had begun would find
-//! it waiting: for the program the call has been interrupted, or is restarted (signal(7)).
+//! it waiting: for the program the call has been interrupted, or is restarted (signal(7)). So it
+//! would find a thread that waits in front of a call because the policy wants it to.
 //!
 //! *Masks.* A call that has a mask for its own duration is given one without SIGSYS.
 
 use linux_raw_sys::general as k;
 
-use crate::arch::Context;
+use crate::arch::{self, Context};
 use crate::intercepted_call::Call;
 use crate::reported_call_state::{CallIdentity, CallProgress};
 
 use crate::sys::{self, nr};
 use crate::temporary_masks;
 use crate::thread::Thread;
+use crate::waiting_calls;
 
 /// Data for the kernel in place of what the program's arguments point to. It lies where the call is
 /// made.
@@ -99,16 +101,38 @@ fn rest_argument(call: &Call) -> Option<usize> {
     (call.args[at] != 0).then_some(at)
 }
 
+impl CallProgress {
+    fn of_new(identity: CallIdentity, timeout: Option<Timeout>) -> Self {
+        let deadline_ns = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
+        CallProgress {
+            identity,
+            deadline_ns,
+            is_interrupted: false,
+            is_held_back: false,
+            bytes_written: 0,
+        }
+    }
+}
+
+/// The policy has the thread wait in front of `call`. For the program it waits in the call.
+pub fn hold_back(call: &Call, site: u64) {
+    let identity = CallIdentity { site, stack: call.stack, number: call.nr, arguments: call.args };
+    // It may have begun before, or wait already.
+    if call.thread.call_progress.get().is_none_or(|progress| progress.identity != identity) {
+        let progress = CallProgress::of_new(identity, Timeout::of(call));
+        call.thread.call_progress.set(Some(CallProgress { is_held_back: true, ..progress }));
+    }
+}
+
 /// The thread is about to make `call`, in front of which it stands, for the kernel: with what
 /// arguments, if `substitutes` is at that address.
 pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], SubstituteData) {
     let identity = CallIdentity { site, stack: call.stack, number: call.nr, arguments: call.args };
-    let again = call.thread.call_progress.get().filter(|progress| progress.identity == identity);
+    let has_begun =
+        |progress: &CallProgress| progress.identity == identity && !progress.is_held_back;
+    let again = call.thread.call_progress.get().filter(has_begun);
     let timeout = Timeout::of(call);
-    let first = || {
-        let deadline_ns = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
-        CallProgress { identity, deadline_ns, is_interrupted: false, bytes_written: 0 }
-    };
+    let first = || CallProgress::of_new(identity, timeout);
     call.thread.call_progress.set(Some(again.unwrap_or_else(first)));
     let (mut args, mut substitutes) = (call.args, SubstituteData::default());
     let field = |offset: usize| at + offset as u64;
@@ -202,25 +226,37 @@ pub fn is_partly_made(call: &Call) -> bool {
     progress.bytes_written > 0 && (stack, number, arguments) == (call.stack, call.nr, call.args)
 }
 
+/// Call that a handler interrupts.
+pub struct InterruptedCall {
+    /// The call.
+    pub call: Call,
+    /// Its result.
+    pub result: i64,
+    /// Address behind its instruction, which may be in a stub.
+    pub behind: u64,
+}
+
 /// A handler, by which calls are restarted or not, is about to begin where `context` stands: if
-/// that is in front of a call that a stop has interrupted, and that it would have interrupted
-/// itself, the call and its result.
+/// that is in front of a call that a stop has interrupted or the policy has held back, and that it
+/// would have interrupted itself, the call and its result.
 pub fn by_handler(
     thread: &'static Thread,
     context: &Context,
     restarts: bool,
-) -> Option<(Call, i64)> {
-    let CallProgress { identity, deadline_ns, is_interrupted, bytes_written } =
+) -> Option<InterruptedCall> {
+    let CallProgress { identity, deadline_ns, is_interrupted, is_held_back, bytes_written } =
         thread.call_progress.take()?;
     let call = context.call(thread);
-    let is_there = CallIdentity {
-        site: context.after(),
-        stack: call.stack,
-        number: call.nr,
-        arguments: call.args,
-    } == identity;
+    // The call may have come from a stub, which has been left since.
+    let is_site = arch::program_site(identity.site) == context.after();
+    let CallIdentity { site, stack, number, arguments } = identity;
+    let is_there = is_site && (stack, number, arguments) == (call.stack, call.nr, call.args);
     let restarts = restarts && may_restart(&call) && bytes_written == 0;
-    if !is_interrupted || !is_there || restarts {
+    if !is_interrupted && !is_held_back || !is_there || restarts {
+        return None;
+    }
+    // A call that does not wait is not interrupted: the handler comes in front of it.
+    if is_held_back && !waiting_calls::would_wait(&call) {
         return None;
     }
     let left = deadline_ns.map_or(0, |deadline| deadline.saturating_sub(sys::now()));
@@ -229,7 +265,7 @@ pub fn by_handler(
         None if bytes_written > 0 => bytes_written as i64,
         None => sys::fail(sys::EINTR),
     };
-    Some((call, result))
+    Some(InterruptedCall { call, result, behind: site + 2 })
 }
 
 /// True if the kernel restarts the call after a handler with SA_RESTART (signal(7)).

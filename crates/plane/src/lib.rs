@@ -23,6 +23,7 @@
 //! | `signal_handlers` | starts the program's signal handlers |
 //! | `call_routing` | sets which calls reach the policy, and how |
 //! | `call_reporting`, `call_restart` | make calls whose results the policy sees |
+//! | `waiting_calls` | tells whether a call would wait |
 //! | `program_faults` | shows faults of the program to the policy |
 //! | `thread_stop` | stops all other threads |
 //! | `native_calls`, `trampolines` | let the program make a call itself |
@@ -81,6 +82,7 @@ pub mod thread;
 pub mod thread_owned;
 pub mod thread_stop;
 mod trampolines;
+mod waiting_calls;
 
 pub use address_range::AddressRange;
 pub use call_restart::is_partly_made;
@@ -93,4 +95,4 @@ pub use interception_end::{fail_open, retire, retire_all_threads, stand_down};
 pub use interception_start::{remember_process, start, start_in_shadow};
 pub use patch::has_threads;
 pub use policy::{AnyPolicy, Event, Interest, Next, Policy, ReportingPolicy, Token, Verdict};
-pub use signal_actions::has_handlers;
+pub use signal_actions::{handled_signals, has_handlers};

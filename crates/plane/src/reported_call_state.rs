@@ -10,6 +10,8 @@ pub struct CallProgress {
     pub deadline_ns: Option<u64>,
     /// True if it waited, and a stop has interrupted it.
     pub is_interrupted: bool,
+    /// True if it has not begun yet: the policy has the thread wait in front of it.
+    pub is_held_back: bool,
     /// Bytes that it had written when stops interrupted it.
     pub bytes_written: u64,
 }

@@ -39,6 +39,11 @@ pub fn has_handlers() -> bool {
     ANY_HANDLERS.load(Relaxed)
 }
 
+/// Signals for which the program has a handler, or has had one that was reset when it began.
+pub fn handled_signals() -> u64 {
+    HANDLED.load(Relaxed)
+}
+
 /// Signals whose actions the kernel has otherwise than the program gave them.
 pub(super) fn changed() -> u64 {
     IN_MASK_OF.load(Relaxed) | HANDLED.load(Relaxed)

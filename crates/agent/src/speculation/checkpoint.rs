@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
+use runahead_abi::agent_config::plant;
 use runahead_speculation::{ANSWER_MAX, Id, Table};
 
 use super::memory_checkpoints::Memory;
@@ -17,10 +18,10 @@ use super::thread_states::FrameRange;
 use super::{FAILED, table_host};
 use crate::address_space;
 use crate::arch::Context;
-use crate::plane::{patch, policy, program_faults, thread_stop};
+use crate::plane::{handled_signals, patch, policy, program_faults, thread_stop};
 use crate::session::Session;
 use crate::spin_lock::Lock;
-use crate::sys;
+use crate::sys::{self, nr};
 
 /// Checkpoints of this process; allocated at the first one.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -43,8 +44,19 @@ static SEEN_CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Number of rollbacks of this process.
 static ROLLBACKS: AtomicU32 = AtomicU32::new(0);
 
-/// Signals that are blocked while the process speculates.
+/// Signals that may be blocked while the process speculates.
 pub const BLOCKED_SIGNALS: u64 = !UNBLOCKED_SIGNALS;
+
+/// Returns the mask that a thread has while its process speculates, if `own` is its own.
+///
+/// Signals with a handler wait for the outcome. Of others the kernel takes care at once: it ends or
+/// stops the process, or drops them.
+pub fn mask_meanwhile(session: &Session, own: u64) -> u64 {
+    // A planted prediction stands where the process would not wait: its end would come too early.
+    let is_planted = matches!(session.plant(), plant::SPECULATED | plant::SPECULATED_WRONGLY);
+    let handled = if is_planted { !0 } else { handled_signals() };
+    (own | handled) & BLOCKED_SIGNALS
+}
 
 /// Signals that a thread must take at once when it raises them. All others wait for the outcome.
 const UNBLOCKED_SIGNALS: u64 = {
@@ -56,6 +68,14 @@ const UNBLOCKED_SIGNALS: u64 = {
     }
     signals
 };
+
+/// Returns the signals that are pending for the thread or the process.
+pub fn pending_signals() -> u64 {
+    let mut waiting = 0u64;
+    // SAFETY: writes a mask of eight bytes.
+    unsafe { sys::raw(nr::RT_SIGPENDING, [&raw mut waiting as u64, 8, 0, 0, 0, 0]) };
+    waiting
+}
 
 /// True if the process continues on a prediction.
 pub fn is_speculative() -> bool {
@@ -128,12 +148,16 @@ fn take_first(
     push: impl Fn(&mut Process, FrameRange),
 ) -> sys::Result<()> {
     let stopped = thread_stop::stop_others()?;
+    // What its sender does next may be seen by then, and so has to come before that.
+    if pending_signals() & mask_meanwhile(session, frame.mask) & !frame.mask != 0 {
+        return Err(sys::Errno(sys::EAGAIN));
+    }
     patch::keep_frames(true);
     let taken = with(|process| {
         process.begin();
         let frames = process.save(session, frame, &stopped, false)?;
         let masked = program_faults::take().and_then(|()| {
-            let masked = process.threads.mask(frame, &stopped, BLOCKED_SIGNALS);
+            let masked = process.threads.mask(frame, &stopped, |own| mask_meanwhile(session, own));
             masked.inspect_err(|_| program_faults::give_back())
         });
         masked.or_else(|errno| process.memory.end().and(Err(errno)))?;

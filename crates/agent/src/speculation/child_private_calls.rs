@@ -36,10 +36,25 @@ pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
     CallOutcome::Answer(result)
 }
 
-/// True for calls of the plane that this child may make unchanged.
-pub fn is_private_plane_call(call: &Call) -> bool {
-    let is_one = matches!(call.nr, nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION);
+/// True for calls of the plane that this child may make unchanged. Its thread has those signals
+/// `blocked`.
+pub fn is_private_plane_call(call: &Call, blocked: u64) -> bool {
+    let is_one = match call.nr {
+        nr::SIGALTSTACK | nr::ARCH_PRCTL => true,
+        nr::RT_SIGACTION => !may_run_handler(call, blocked),
+        _ => false,
+    };
     is_one && !call.thread.is_lent() && checkpoint::ends_if_wrong()
+}
+
+/// True if the call installs a handler for a signal that could then come while the process
+/// speculates.
+fn may_run_handler(call: &Call, blocked: u64) -> bool {
+    const SIG_IGN: u64 = 1;
+    let [signal, action, ..] = call.args;
+    let bit = 1u64.checked_shl((signal as u32).wrapping_sub(1)).unwrap_or(0);
+    let handler = if action == 0 { 0 } else { sys::copy_in(action).unwrap_or(0) };
+    handler > SIG_IGN && bit & !blocked != 0
 }
 
 fn is_private_call(call: &Call) -> bool {

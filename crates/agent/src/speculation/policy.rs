@@ -142,18 +142,23 @@ fn handle_speculative(call: &Call, frame: &mut Context) -> Option<ReportingVerdi
 
 /// Handles a plane call that a speculative process can make without a wait. None: it waits.
 fn plane_call_without_wait(call: &Call, frame: &mut Context) -> Option<PlaneCallVerdict> {
+    if call.nr == nr::RT_SIGPROCMASK {
+        let result = signal_masks::change_believed_mask(call, frame)?;
+        frame.go_on_answered(result);
+        return Some(PlaneCallVerdict::ResumeFrame);
+    }
+    let blocked = frame.mask;
     let mut answer = |result| {
         frame.go_on_answered(result);
         PlaneCallVerdict::ResumeFrame
     };
     match call.nr {
-        nr::RT_SIGPROCMASK => signal_masks::change_believed_mask(call).map(answer),
         nr::EXECVE | nr::EXECVEAT => match child_execs::prepare(call) {
             Exec::Proceeds => Some(PlaneCallVerdict::Proceed),
             Exec::Fails(errno) => Some(answer(sys::fail(errno.0))),
             Exec::Waits => None,
         },
-        _ if child_private_calls::is_private_plane_call(call)
+        _ if child_private_calls::is_private_plane_call(call, blocked)
             || child_processes::prepare_fork(call) =>
         {
             Some(PlaneCallVerdict::Proceed)

@@ -1,18 +1,21 @@
-//! Signal mask that a speculative process believes to have. All signals are blocked meanwhile, and
-//! it gets this mask in the end.
+//! Signal mask that a speculative process believes to have. Signals with a handler are blocked
+//! meanwhile, too, and it gets this mask in the end.
 
 use linux_raw_sys::general as k;
 
 use super::checkpoint;
 use super::undo_journal::Change;
 use super::{user_buffers, write_faults};
+use crate::arch::Context;
 use crate::plane::{self, Call};
-use crate::sys::{self, nr};
+use crate::session;
+use crate::sys;
 
 /// Executes rt_sigprocmask(2) of a process with one thread. None: the call waits.
-pub fn change_believed_mask(call: &Call) -> Option<i64> {
+pub fn change_believed_mask(call: &Call, frame: &mut Context) -> Option<i64> {
     const NEVER: u64 = 1 << (k::SIGKILL - 1) | 1 << (k::SIGSTOP - 1);
     let [how, new, old, size, ..] = call.args;
+    let session = session::get()?;
     if plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work() {
         return None;
     }
@@ -42,7 +45,7 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
             _ => given,
         };
         // An unblocked pending signal must arrive before the call returns.
-        if pending_signals() & was & !now != 0 {
+        if checkpoint::pending_signals() & was & !now != 0 {
             return None;
         }
         if process.has_checkpoint() {
@@ -52,6 +55,7 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
             process.journal.record(Change::Mask(was));
         }
         process.threads.set_believed_mask(now);
+        frame.mask = checkpoint::mask_meanwhile(session, now);
         Some(was)
     });
     let was = changed.ok().flatten()?;
@@ -60,12 +64,4 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
     }
     let told = user_buffers::write(old, &was.to_ne_bytes());
     Some(told.map_or_else(|errno| sys::fail(errno.0), |()| 0))
-}
-
-/// Returns the signals that are pending for the thread or the process.
-fn pending_signals() -> u64 {
-    let mut waiting = 0u64;
-    // SAFETY: writes a mask of eight bytes.
-    unsafe { sys::raw(nr::RT_SIGPENDING, [&raw mut waiting as u64, 8, 0, 0, 0, 0]) };
-    waiting
 }

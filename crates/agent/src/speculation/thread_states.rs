@@ -96,9 +96,14 @@ impl Threads {
         self.first = mark;
     }
 
-    /// Sets `mask` for all threads of the process, which speculates from here on. E2BIG: too many
-    /// threads.
-    pub fn mask(&mut self, own: &mut Context, stopped: &Stopped, mask: u64) -> sys::Result<()> {
+    /// Sets the mask that `meanwhile` gives for its own one, in all threads of the process, which
+    /// speculates from here on. E2BIG: too many threads.
+    pub fn mask(
+        &mut self,
+        own: &mut Context,
+        stopped: &Stopped,
+        meanwhile: impl Fn(u64) -> u64,
+    ) -> sys::Result<()> {
         let mut count = 1;
         stopped.each(|_, _| count += 1);
         if count > THREADS {
@@ -106,7 +111,8 @@ impl Threads {
         }
         self.masked = 0;
         let mut one = |number: u32, frame: &mut Context| {
-            self.masks[self.masked] = (number, core::mem::replace(&mut frame.mask, mask));
+            self.masks[self.masked] = (number, frame.mask);
+            frame.mask = meanwhile(frame.mask);
             self.masked += 1;
         };
         one(sys::gettid(), own);

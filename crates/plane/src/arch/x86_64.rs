@@ -90,7 +90,7 @@ pub use return_addresses::{
     AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch,
 };
 pub use saved_frame::SavedFrame;
-pub(crate) use signal_backout::to_the_program;
+pub(crate) use signal_backout::{program_site, to_the_program};
 pub use signal_context::Context;
 pub use signal_frame::RED_ZONE;
 pub(crate) use signal_frame::{FramePlace, REGISTERS};

@@ -99,12 +99,18 @@ impl Stub {
         compares.then(|| i64::from(self.word(at + 2) as i32) as u64)
     }
 
+    /// Address of the program's call.
+    fn site(&self) -> u64 {
+        let bytes = if self.compares_with().is_some() { COMPARED as u64 } else { BYTES };
+        self.word(Self::POINTERS + 8) - bytes
+    }
+
     /// Moves to the program's instruction, or to the one behind it if the call was `made`.
     fn go(&self, context: &mut Context, made: bool) {
         let back = self.word(Self::POINTERS + 8);
         let with = self.compares_with();
         if !made {
-            context.rip = back - if with.is_some() { COMPARED as u64 } else { BYTES };
+            context.rip = self.site();
             return;
         }
         if let Some(with) = with {
@@ -139,6 +145,11 @@ impl Stub {
             context.rip -= left as u64;
         }
     }
+}
+
+/// Address of the call that is made at `site`, which may be in the call's stub.
+pub fn program_site(site: u64) -> u64 {
+    Stub::around(site).map_or(site, |stub| stub.site())
 }
 
 /// State of the entry code when it was interrupted on the program's stack.
