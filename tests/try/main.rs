@@ -5,6 +5,7 @@ mod commit_and_undo;
 mod committed_metadata;
 mod confinement;
 mod hard_links;
+mod interrupted_commits;
 mod kernel_permissions;
 mod left_processes;
 mod nested_tries;

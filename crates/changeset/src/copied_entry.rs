@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Seek};
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,11 @@ pub(crate) fn copy_whole(
     let found = from.metadata()?;
     // The link count says nothing of names that were moved before.
     if let Some(other) = copied.of(&found) {
-        return lower.entry(other)?.link_to(to);
+        match lower.entry(other).and_then(|other| other.link_to(to)) {
+            // It has got its own name since then.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            linked => return linked,
+        }
     }
     match found.file_type() {
         kind if kind.is_symlink() => to.create_symlink(&from.read_link()?)?,

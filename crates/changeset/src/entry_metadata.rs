@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+use serde::{Deserialize, Serialize};
 
 use crate::held_tree::HeldEntry;
 
@@ -32,9 +33,45 @@ pub(crate) fn copy_metadata(from: &HeldEntry, to: &HeldEntry, found: &Metadata) 
     if !found.is_symlink() {
         let (from, path) = (from.path_through_descriptor(), to.path_through_descriptor());
         copy_attributes(&from, &path, there.dev() == found.dev())?;
-        to.set_mode(found.mode())?;
+        // Owners and access control lists have an effect on it.
+        if to.metadata()?.mode() != found.mode() {
+            to.set_mode(found.mode())?;
+        }
     }
     Ok(())
+}
+
+/// Metadata of an entry, kept so that a change can be taken back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct KeptMetadata {
+    owners: (u32, u32),
+    mode: u32,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    modified: (i64, i64),
+}
+
+impl KeptMetadata {
+    /// Metadata that the entry has.
+    pub(crate) fn of(entry: &HeldEntry) -> io::Result<Self> {
+        let found = entry.metadata()?;
+        Ok(KeptMetadata {
+            owners: (found.uid(), found.gid()),
+            mode: found.mode(),
+            attributes: attributes(&entry.path_through_descriptor()),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
+    }
+
+    /// Gives the entry this metadata again.
+    pub(crate) fn apply(&self, entry: &HeldEntry) -> io::Result<()> {
+        let found = entry.metadata()?;
+        if (found.uid(), found.gid()) != self.owners {
+            entry.set_owners(self.owners.0, self.owners.1)?;
+        }
+        set_attributes(&self.attributes, &entry.path_through_descriptor(), |_| true)?;
+        entry.set_mode(self.mode)?;
+        entry.set_times(&modified_at(self.modified))
+    }
 }
 
 /// Access and modification times of `found`.
@@ -82,9 +119,27 @@ pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
 }
 
 /// Gives `to` the extended attributes of `from`, access control lists among them. Those that `from`
-/// lacks are removed if `is_one_file_system`: another one may be unable to keep them.
+/// lacks are removed, unless its file system could not have kept them.
 fn copy_attributes(from: &Path, to: &Path, is_one_file_system: bool) -> io::Result<()> {
-    let (wanted, there) = (attributes(from), attributes(to));
+    set_attributes(&attributes(from), to, |(name, value)| {
+        is_one_file_system || can_keep(from, name, value)
+    })
+}
+
+/// True if the file at `path` can have this attribute, which it lacks.
+fn can_keep(path: &Path, name: &[u8], value: &[u8]) -> bool {
+    let flags = rustix::fs::XattrFlags::CREATE;
+    let is_set = rustix::fs::lsetxattr(path, name, value, flags).is_ok();
+    is_set && rustix::fs::lremovexattr(path, name).is_ok()
+}
+
+/// Gives the entry at `to` these attributes. Others of it are removed if `is_removed` says so.
+fn set_attributes(
+    wanted: &[(Vec<u8>, Vec<u8>)],
+    to: &Path,
+    is_removed: impl Fn(&(Vec<u8>, Vec<u8>)) -> bool,
+) -> io::Result<()> {
+    let there = attributes(to);
     for (name, value) in wanted.iter().filter(|attribute| !there.contains(attribute)) {
         let flags = rustix::fs::XattrFlags::empty();
         match rustix::fs::lsetxattr(to, &name[..], value, flags) {
@@ -94,8 +149,10 @@ fn copy_attributes(from: &Path, to: &Path, is_one_file_system: bool) -> io::Resu
         }
     }
     let is_extra = |name: &[u8]| is_users(name) && !wanted.iter().any(|(other, _)| other == name);
-    for (name, _) in there.iter().filter(|(name, _)| is_one_file_system && is_extra(name)) {
-        rustix::fs::lremovexattr(to, &name[..])?;
+    for attribute in there.iter().filter(|(name, _)| is_extra(name)) {
+        if is_removed(attribute) {
+            rustix::fs::lremovexattr(to, &attribute.0[..])?;
+        }
     }
     Ok(())
 }

@@ -14,7 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timestamps};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
+    StatxFlags, Timestamps,
+};
 use rustix::io::Errno;
 
 /// Flags of a descriptor by which entries of a directory are reached.
@@ -84,6 +87,16 @@ impl HeldDirectory {
     /// Metadata of the directory.
     pub(crate) fn metadata(&self) -> io::Result<Metadata> {
         fs::metadata(descriptor_path(self.descriptor()))
+    }
+
+    /// Attributes that only statx(2) has.
+    pub(crate) fn statx(&self, wanted: StatxFlags) -> io::Result<Statx> {
+        Ok(rustix::fs::statx(self.descriptor(), "", AtFlags::EMPTY_PATH, wanted)?)
+    }
+
+    /// Fails unless the effective user has these rights.
+    pub(crate) fn access(&self, rights: Access) -> io::Result<()> {
+        Ok(rustix::fs::accessat(self.descriptor(), ".", rights, AtFlags::EACCESS)?)
     }
 
     /// Entry of this directory.
@@ -238,6 +251,33 @@ impl HeldEntry {
         Ok(rustix::fs::renameat(from, &self.name, to, &new.name)?)
     }
 
+    /// Renames the entry. Fails if something is at the new name.
+    pub(crate) fn rename_to_new(&self, new: &HeldEntry) -> io::Result<()> {
+        self.rename_with(new, RenameFlags::NOREPLACE)
+    }
+
+    /// Exchanges two entries.
+    pub(crate) fn exchange_with(&self, other: &HeldEntry) -> io::Result<()> {
+        self.rename_with(other, RenameFlags::EXCHANGE)
+    }
+
+    fn rename_with(&self, new: &HeldEntry, flags: RenameFlags) -> io::Result<()> {
+        let (from, to) = (self.directory.descriptor(), new.directory.descriptor());
+        Ok(rustix::fs::renameat_with(from, &self.name, to, &new.name, flags)?)
+    }
+
+    /// Attributes that only statx(2) has.
+    pub(crate) fn statx(&self, wanted: StatxFlags) -> io::Result<Statx> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(rustix::fs::statx(self.directory.descriptor(), &self.name, flags, wanted)?)
+    }
+
+    /// Fails unless the effective user has these rights. The entry must be no symbolic link.
+    pub(crate) fn access(&self, rights: Access) -> io::Result<()> {
+        let (directory, flags) = (self.directory.descriptor(), AtFlags::EACCESS);
+        Ok(rustix::fs::accessat(directory, &self.name, rights, flags)?)
+    }
+
     /// Removes an entry that is no directory.
     pub(crate) fn remove_file(&self) -> io::Result<()> {
         let directory = self.directory.descriptor();
@@ -322,6 +362,11 @@ pub(crate) struct HeldTree {
 }
 
 impl HeldTree {
+    /// Path of the directory that the tree lies below.
+    pub(crate) fn path(&self) -> &Path {
+        self.root.path()
+    }
+
     fn open(path: &Path, is_widened: bool) -> io::Result<Self> {
         let opened = rustix::fs::openat(CWD, path, HOLD, Mode::empty())?;
         let root = HeldDirectory::new(opened, path.to_owned(), None);
@@ -331,6 +376,11 @@ impl HeldTree {
     /// Everything below the root directory.
     pub(crate) fn whole() -> io::Result<Self> {
         HeldTree::open(Path::new("/"), false)
+    }
+
+    /// Everything below the root directory. What this user owns is widened while it is held.
+    pub(crate) fn whole_widened() -> io::Result<Self> {
+        HeldTree::open(Path::new("/"), true)
     }
 
     /// Everything below a directory of a try, whose owner this user is.

@@ -1,9 +1,10 @@
 //! Moves one entry into place, completely or not at all.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{FileTimes, Metadata};
+use std::fs::{File, FileTimes, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::OFlags;
 
@@ -30,13 +31,16 @@ pub(crate) fn install(
     // Replacing the file would change an owner that the try could not change.
     let keeps = |there: &Metadata| !could_change_owner(there);
     let replaced = match &there {
-        Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
+        Some(there) if found.is_file() && keeps(there) => {
+            write_into(from, to, &found).and_then(|()| from.remove_file())
+        }
         _ => move_into_place(from, to, &found, lower, copied),
     };
     match replaced {
         // The user may write to the file and not create another in its directory.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_some() => {
-            write_into(from, to, &found).map_err(io_error("write", &path))
+            let written = write_into(from, to, &found).and_then(|()| from.remove_file());
+            written.map_err(io_error("write", &path))
         }
         other => other.map_err(io_error("move a file to", &path)),
     }
@@ -95,8 +99,8 @@ pub(crate) fn temporary_sibling(entry: &HeldEntry) -> HeldEntry {
 
 /// Overwrites the contents of the file `to`, which stays the same inode. An interrupted write is
 /// repeated.
-fn write_into(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
-    let (source, target) = (from.open(OFlags::RDONLY)?, to.open(OFlags::WRONLY)?);
+pub(crate) fn write_into(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
+    let (source, target) = (from.open(OFlags::RDONLY)?, open_to_write(to, &to.metadata()?)?);
     target.set_len(0)?;
     copy_contents(&source, &target)?;
     // Fails if another user owns the file; then the try could not change them either.
@@ -106,5 +110,18 @@ fn write_into(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<
     }
     let times = FileTimes::new().set_modified(found.modified()?);
     let _ = target.set_times(times);
-    from.remove_file()
+    Ok(())
+}
+
+/// Opens a file for writing. If its owner may not write to it, the permissions are widened: the try
+/// may have changed them.
+pub(crate) fn open_to_write(entry: &HeldEntry, found: &Metadata) -> io::Result<File> {
+    const WRITE: u32 = 0o200;
+    match entry.open(OFlags::WRONLY) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            entry.set_mode(found.mode() | WRITE).map_err(|_| error)?;
+            entry.open(OFlags::WRONLY)
+        }
+        opened => opened,
+    }
 }

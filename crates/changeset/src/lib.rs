@@ -134,8 +134,29 @@ pub enum Error {
         /// Free bytes.
         free: u64,
     },
+    /// A step of the commit would fail. Text with the names and reasons.
+    #[error("nothing was committed: {0}; mend that and commit again, or undo the try")]
+    Refused(String),
+    /// A step of the commit failed, and all that were done were taken back.
+    #[error("nothing was committed: {0}; what was done was taken back")]
+    TakenBack(Box<Error>),
+    /// A step of the commit failed, and what was done could not be taken back.
+    #[error(
+        "the commit of try {id} stopped: {error}; and not all was taken back: {back}; \
+         see runahead try status {id}, then finish it with runahead try commit {id} or take it back with undo {id}"
+    )]
+    Stopped {
+        /// The try.
+        id: String,
+        /// Reason why the commit stopped.
+        error: Box<Error>,
+        /// Reason why a step was not taken back.
+        back: Box<Error>,
+    },
     /// The commit was interrupted, and can only be resumed.
-    #[error("the commit of try {0} was interrupted; finish it with runahead try commit {0}")]
+    #[error(
+        "the commit of try {0} was interrupted and cannot be taken back; finish it with runahead try commit {0}"
+    )]
     HalfCommitted(String),
 }
 

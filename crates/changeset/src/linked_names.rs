@@ -6,7 +6,7 @@
 //! that moving them into place joins them to it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -165,6 +165,16 @@ fn replace_by_link(original: &HeldEntry, name: &HeldEntry) -> io::Result<()> {
     replaced
 }
 
+/// Makes a name of the upper tree, which may be joined to the original, a name of the copy again.
+pub(crate) fn link_again(copy: &HeldEntry, name: &HeldEntry) -> io::Result<()> {
+    let number = |of: &Metadata| (of.dev(), of.ino());
+    let found = copy.metadata()?;
+    if name.metadata().is_ok_and(|there| number(&there) == number(&found)) {
+        return Ok(());
+    }
+    replace_by_link(copy, name)
+}
+
 /// Gives the original the copy's contents and metadata, unless it has them.
 fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()> {
     let (from, to) = (copy.metadata()?, original.metadata()?);
@@ -176,7 +186,7 @@ fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()>
     let open = |entry: &HeldEntry| entry.open(OFlags::RDONLY);
     let is_written = !from.is_file() || have_same_contents(open(copy)?, open(original)?)?;
     if !is_written {
-        let target = open_to_write(original, &to)?;
+        let target = install::open_to_write(original, &to)?;
         target.set_len(0)?;
         copy_contents(&open(copy)?, &target)?;
     }
@@ -191,17 +201,4 @@ fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()>
         original.set_times(&modified_at(times(&from)))?;
     }
     Ok(())
-}
-
-/// Opens a file for writing. If its owner may not write to it, the permissions are widened: the try
-/// may have changed them.
-fn open_to_write(entry: &HeldEntry, found: &Metadata) -> io::Result<File> {
-    const WRITE: u32 = 0o200;
-    match entry.open(OFlags::WRONLY) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            entry.set_mode(found.mode() | WRITE)?;
-            entry.open(OFlags::WRONLY)
-        }
-        opened => opened,
-    }
 }

@@ -28,6 +28,8 @@ use crate::{Error, Result, io_error};
 
 /// Name of the file of metadata.
 pub const META: &str = "meta.json";
+/// Name of [`META`] in a try that is being removed.
+const DROPPED: &str = "dropped";
 /// Name of the lock file.
 pub const LOCK: &str = "lock";
 /// Time that a try which has changed nothing keeps its name.
@@ -263,10 +265,18 @@ impl Store {
         own.into_iter().flat_map(with_inner).collect()
     }
 
-    /// Returns the tries of this store without nested ones.
+    /// Returns the tries of this store without nested ones. What is left of one whose removal was
+    /// interrupted is removed.
     fn top_level(&self) -> Vec<Try> {
-        let names = self.names().into_iter();
-        names.filter_map(|name| Try::load(self.directory.join(name)).ok()).collect()
+        let load = |name| {
+            let directory = self.directory.join(name);
+            let loaded = Try::load(directory.clone());
+            if loaded.is_err() {
+                remove_dropped(directory);
+            }
+            loaded.ok()
+        };
+        self.names().into_iter().filter_map(load).collect()
     }
 
     /// True if a try of this store is nested in another.
@@ -356,10 +366,37 @@ impl Try {
         self.overlay_directory().as_os_str().as_bytes().to_vec()
     }
 
-    /// Removes the try with all its changes.
+    /// Removes the try with all its changes. It is not found any more from the beginning on.
     pub fn remove(&self) -> Result<()> {
+        let failed = || io_error("remove", &self.directory);
+        let [meta, dropped] = [META, DROPPED].map(|name| self.directory.join(name));
+        match fs::rename(meta, dropped) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            renamed => renamed.map_err(failed())?,
+        }
         make_tree_writable(&self.directory);
-        fs::remove_dir_all(&self.directory).map_err(io_error("remove", &self.directory))
+        for entry in fs::read_dir(&self.directory).map_err(failed())?.flatten() {
+            // These go last, so that an interrupted removal can be finished.
+            if [DROPPED, LOCK].iter().all(|name| entry.file_name() != *name) {
+                let path = entry.path();
+                let removed = match path.is_dir() && !path.is_symlink() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                removed.map_err(io_error("remove", &path))?;
+            }
+        }
+        fs::remove_dir_all(&self.directory).map_err(failed())
+    }
+}
+
+/// Removes what is left of a try whose removal was interrupted.
+fn remove_dropped(directory: PathBuf) {
+    if directory.join(DROPPED).exists() {
+        let dropped = Try { directory, meta: TryMetadata::default(), ignores_reads: false };
+        if let Ok(Some(_lock)) = dropped.lock() {
+            let _ = dropped.remove();
+        }
     }
 }
 

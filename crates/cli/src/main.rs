@@ -7,6 +7,7 @@
 
 mod command_end;
 mod history_command;
+mod interrupted_commit;
 mod left_processes;
 mod options;
 mod try_command;

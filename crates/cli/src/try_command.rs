@@ -18,6 +18,7 @@ use runahead_supervisor::{Ended, KeptDescriptors, Options, TryIsolation};
 use serde_json::json;
 
 use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
+use crate::interrupted_commit;
 use crate::left_processes::LeftProcesses;
 use crate::options::{self, Network, Reads, TryRun, TryTask};
 use crate::try_decision::{CONFLICT, commit_or_report, summarize_changes, undo_and_report};
@@ -414,6 +415,10 @@ fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
 }
 
 fn status(tried: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_changeset::Error> {
+    if let Some(interruption) = runahead_changeset::commit::interruption(tried)? {
+        interrupted_commit::print(tried, &interruption, json, out);
+        return Ok(());
+    }
     let changes = Changes::read(&tried.overlay_directory())?;
     if json {
         let value = json!({

@@ -41,9 +41,9 @@ pub fn commit_or_report(tried: &Try, force: bool, quiet: bool) -> Result<i32> {
     let is_resumed = commit::is_interrupted(tried);
     match commit::commit(tried, force)? {
         CommitOutcome::Done(changes) => {
-            let summary = match is_resumed {
-                true => "what was left of an interrupted commit".to_owned(),
-                false => summarize_changes(&changes),
+            let summary = match changes {
+                None => "what was left of an interrupted commit".to_owned(),
+                Some(changes) => summarize_changes(&changes),
             };
             report_done(tried, quiet, &format!("committed: {summary}"));
             return Ok(0);
@@ -67,12 +67,7 @@ fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
         );
     }
     let id = &tried.meta.id;
-    match is_resumed {
-        true => say!("runahead try commit --force {id} overwrites that"),
-        false => say!(
-            "runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try"
-        ),
-    }
+    say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
 }
 
 /// Drops a try and its changes, and reports that with a reason unless `quiet`.

@@ -1,10 +1,15 @@
 //! Commits of what an agent leaves, complete and interrupted.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
-use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
+use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, UPPER, WHITEOUT};
 
+use super::stopping_points::STOP;
 use super::*;
 use crate::recorded_origins::{current_metadata, origin};
 use crate::store::Store;
@@ -13,6 +18,8 @@ use crate::store::Store;
 struct Scene {
     root: tempfile::TempDir,
     tried: Try,
+    /// The lower tree before a commit.
+    before: BTreeMap<PathBuf, String>,
 }
 
 impl Scene {
@@ -28,7 +35,8 @@ impl Scene {
         let store = Store::new(Some(&root.path().join("state"))).expect("given");
         let (tried, lock) = store.create(vec!["x".into()], &real).expect("new");
         drop(lock);
-        let scene = Scene { root, tried };
+        let mut scene = Scene { root, tried, before: BTreeMap::new() };
+        scene.before = scene.tree();
         scene.change();
         scene
     }
@@ -127,32 +135,112 @@ fn commit_applies_every_kind_of_change() {
     scene.expect_done();
 }
 
-#[test]
-fn interrupted_commit_is_resumed() {
-    let steps = steps(&Changes::read(&Scene::new().tried.overlay_directory()).expect("read")).len();
-    assert!(steps > 10, "{steps}");
-    for most in 0..=steps {
-        for noted in [true, false] {
-            let scene = Scene::new();
-            let journal = scene.tried.directory().join(JOURNAL);
-            write_journal(
-                &journal,
-                &super::steps(&Changes::read(&scene.tried.overlay_directory()).expect("read")),
-            )
-            .expect("written");
-            carry_out(&scene.tried, &journal, most).expect("done so far");
-            if !noted && most > 0 {
-                // The step was done and not noted.
-                let text = fs::read_to_string(&journal).expect("read");
-                let cut = text.strip_suffix("done\n").expect("one was done");
-                fs::write(&journal, cut).expect("written");
+/// Commits until a point, where the commit is killed or a call fails. Returns its result, and
+/// whether the point was reached.
+fn commit_until(scene: &Scene, point: usize, is_killed: bool) -> (Result<CommitOutcome>, bool) {
+    STOP.set(Some((point, is_killed)));
+    let outcome = commit(&scene.tried, false);
+    let is_stopped = match STOP.take() {
+        None => true,
+        Some((left, _)) => left == 0 && outcome.is_err(),
+    };
+    (outcome, is_stopped)
+}
+
+/// Runs `then` for a commit that was stopped, once for each point. Returns the number of points.
+fn stopped_at_each_point(is_killed: bool, then: impl Fn(Scene, usize, Error)) -> usize {
+    for point in 0.. {
+        let scene = Scene::new();
+        match commit_until(&scene, point, is_killed) {
+            (Err(error), true) => then(scene, point, error),
+            (outcome, _) => {
+                assert!(matches!(outcome, Ok(CommitOutcome::Done(_))), "{outcome:?}");
+                return point;
             }
-            assert!(matches!(undo(&scene.tried), Err(Error::HalfCommitted(_))));
-            let done = commit(&scene.tried, false);
-            assert!(matches!(done, Ok(CommitOutcome::Done(_))), "after {most}: {done:?}");
-            scene.expect_done();
         }
     }
+    unreachable!()
+}
+
+#[test]
+fn killed_commit_is_resumed() {
+    let points = stopped_at_each_point(true, |scene, point, _| {
+        let done = commit(&scene.tried, false);
+        assert!(matches!(done, Ok(CommitOutcome::Done(_))), "after {point}: {done:?}");
+        scene.expect_done();
+    });
+    assert!(points > 20, "{points}");
+}
+
+#[test]
+fn killed_commit_is_taken_back() {
+    stopped_at_each_point(true, |scene, point, _| {
+        undo(&scene.tried).unwrap_or_else(|error| panic!("after {point}: {error}"));
+        assert_eq!(scene.tree(), scene.before, "after {point}");
+        assert!(!scene.tried.directory().exists(), "nothing is left");
+    });
+}
+
+#[test]
+fn killed_undo_of_a_killed_commit_is_repeated_or_resumed() {
+    let points = stopped_at_each_point(true, |_, _, _| {});
+    for is_resumed in [true, false] {
+        for point in [points / 3, points - 3] {
+            for later in (0..points).step_by(3) {
+                let scene = Scene::new();
+                let (_, is_stopped) = commit_until(&scene, point, true);
+                assert!(is_stopped);
+                STOP.set(Some((later, true)));
+                let undone = undo(&scene.tried);
+                STOP.set(None);
+                if undone.is_ok() {
+                    assert_eq!(scene.tree(), scene.before);
+                    break;
+                }
+                if is_resumed {
+                    let done = commit(&scene.tried, false);
+                    assert!(matches!(done, Ok(CommitOutcome::Done(_))), "{point} {later} {done:?}");
+                    scene.expect_done();
+                } else {
+                    undo(&scene.tried).unwrap_or_else(|error| panic!("{point} {later}: {error}"));
+                    assert_eq!(scene.tree(), scene.before, "{point} {later}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn commit_with_a_failing_step_is_taken_back_and_can_be_made_later() {
+    stopped_at_each_point(false, |scene, point, error| {
+        assert!(matches!(error, Error::TakenBack(_)), "at {point}: {error}");
+        assert_eq!(scene.tree(), scene.before, "at {point}");
+        assert!(!is_interrupted(&scene.tried));
+        let done = commit(&scene.tried, false);
+        assert!(matches!(done, Ok(CommitOutcome::Done(_))), "after {point}: {done:?}");
+        scene.expect_done();
+    });
+}
+
+#[test]
+fn undo_takes_no_change_of_another_process_back() {
+    let points = stopped_at_each_point(true, |_, _, _| {});
+    let scenes = (0..points).rev().map(|point| {
+        let scene = Scene::new();
+        let (_, is_stopped) = commit_until(&scene, point, true);
+        (scene, is_stopped)
+    });
+    let is_met = |(scene, is_stopped): &(Scene, bool)| {
+        *is_stopped && is_interrupted(&scene.tried) && scene.real("new/deep").exists()
+    };
+    let (scene, _) = { scenes }.find(is_met).expect("one commit has made it");
+    fs::write(scene.real("new/deep/late"), "precious").expect("written");
+    let undone = undo(&scene.tried);
+    assert!(undone.is_err(), "{undone:?}");
+    assert_eq!(fs::read(scene.real("new/deep/late")).expect("it is there"), b"precious");
+    assert!(interruption(&scene.tried).expect("read").is_some());
+    assert!(matches!(commit(&scene.tried, false), Ok(CommitOutcome::Done(_))));
+    assert_eq!(fs::read(scene.real("new/deep/late")).expect("it is there"), b"precious");
 }
 
 #[test]
@@ -207,10 +295,8 @@ fn unchanged_copy_is_no_change() {
 #[test]
 fn interrupted_commit_is_not_resumed_over_changes_of_others() {
     let scene = Scene::new();
-    let journal = scene.tried.directory().join(JOURNAL);
-    let changes = Changes::read(&scene.tried.overlay_directory()).expect("read");
-    write_journal(&journal, &steps(&changes)).expect("written");
-    carry_out(&scene.tried, &journal, 1).expect("the first step");
+    let (_, is_stopped) = commit_until(&scene, 4, true);
+    assert!(is_stopped);
     fs::write(scene.real("keep/a"), "precious").expect("written");
     let CommitOutcome::Conflicts(conflicts) = commit(&scene.tried, false).expect("tried") else {
         panic!("it was resumed");

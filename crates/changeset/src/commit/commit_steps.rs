@@ -1,0 +1,225 @@
+//! Steps of a commit, and how they follow from the changes of a try.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::entry_state::EntryState;
+use super::file_rights;
+use super::held_trees::HeldTrees;
+use crate::entry_metadata::could_change_owner;
+use crate::held_tree::{HeldEntry, HeldTree};
+use crate::try_changes::{Change, ChangeKind, Changes};
+use crate::{Result, io_error};
+
+/// Path as bytes: JSON has text only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct JournalPath(Vec<u8>);
+
+impl JournalPath {
+    pub(super) fn of(path: &Path) -> Self {
+        JournalPath(path.as_os_str().as_bytes().to_vec())
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsString::from_vec(self.0.clone()))
+    }
+}
+
+/// Way in which a new entry gets its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Way {
+    /// A rename from the upper tree.
+    Move,
+    /// A copy beside the name, and a rename of that: the upper tree is on another file system.
+    Copy,
+    /// A copy under the name itself, in a directory from which no name can be taken.
+    Directly,
+    /// Its contents are written into the file that has the name.
+    Into,
+}
+
+/// Step of a commit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Writes a copy into its original, and joins upper names to that. The paths of the copy and of
+    /// these names are those in the try's directory.
+    Join {
+        copy: JournalPath,
+        original: JournalPath,
+        kept: Vec<JournalPath>,
+        joined: Vec<JournalPath>,
+        before: EntryState,
+    },
+    /// Removes an entry. A directory must be empty by then.
+    Remove { path: JournalPath, before: EntryState },
+    /// Gives the upper entry its name. `before` is the file that it replaces, and `mode` the
+    /// permissions of a directory.
+    Install { path: JournalPath, before: Option<EntryState>, mode: Option<u32>, way: Way },
+    /// Gives a directory the upper one's owner and attributes, and these permissions.
+    Dress { path: JournalPath, mode: u32, before: EntryState },
+    /// Sets a directory's modification time: seconds and nanoseconds.
+    SetTime { path: JournalPath, time: (i64, i64) },
+}
+
+impl Step {
+    /// Path that the step changes.
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Step::Join { original: path, .. }
+            | Step::Remove { path, .. }
+            | Step::Install { path, .. }
+            | Step::Dress { path, .. }
+            | Step::SetTime { path, .. } => path.path(),
+        }
+    }
+
+    /// State of the entry that the path led to before the step.
+    pub(super) fn before(&self) -> Option<&EntryState> {
+        match self {
+            Step::Join { before, .. }
+            | Step::Remove { before, .. }
+            | Step::Dress { before, .. } => Some(before),
+            Step::Install { before, .. } => before.as_ref(),
+            Step::SetTime { .. } => None,
+        }
+    }
+
+    /// True if the step writes into a file that keeps its identity.
+    pub(super) fn writes_in_place(&self) -> bool {
+        matches!(self, Step::Join { .. } | Step::Install { way: Way::Into, .. })
+    }
+}
+
+/// Returns the metadata of an entry; `None` if it or its directory does not exist.
+pub(super) fn found_at(tree: &HeldTree, path: &Path) -> Result<Option<(HeldEntry, Metadata)>> {
+    let found = tree.entry(path).and_then(|entry| {
+        let found = entry.metadata()?;
+        Ok((entry, found))
+    });
+    match found {
+        Err(error) if is_absence(&error) => Ok(None),
+        found => found.map(Some).map_err(io_error("examine", path)),
+    }
+}
+
+/// True if an error says that an entry or its directory does not exist.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Returns the steps that make the changes: files with several names; removals, deepest first; new
+/// entries; permissions and times of directories. `is_nested` is true for a try inside another.
+pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for names in &changes.linked {
+        if let Some((_, found)) = found_at(&trees.lower, &names.original)? {
+            let of = |path: &PathBuf| JournalPath::of(trees.path_in_overlay(path));
+            let list = |paths: &[PathBuf]| paths.iter().map(of).collect();
+            steps.push(Step::Join {
+                copy: of(&names.copy),
+                original: JournalPath::of(&names.original),
+                kept: list(&names.kept),
+                joined: list(&names.joined),
+                before: EntryState::of(&found),
+            });
+        }
+    }
+    let mut removed: Vec<_> =
+        changes.of_kind(ChangeKind::Deleted).chain(changes.replaced.values()).collect();
+    removed.sort_by(|a, b| b.path.cmp(&a.path));
+    let mut is_removed: BTreeSet<PathBuf> =
+        removed.iter().map(|change| change.path.clone()).collect();
+    let mut removed: Vec<_> = removed.into_iter().map(|change| change.path.clone()).collect();
+    let comes = |change: &&Change| {
+        matches!(change.kind, ChangeKind::Added | ChangeKind::Modified) && !change.in_new_directory
+    };
+    for change in changes.iter().filter(comes) {
+        // With force, an entry of another type may be in the way.
+        if change.replaces_other_type && is_removed.insert(change.path.clone()) {
+            removed.push(change.path.clone());
+        }
+    }
+    for path in removed {
+        if let Some((_, found)) = found_at(&trees.lower, &path)? {
+            let before = EntryState::of(&found);
+            steps.push(Step::Remove { path: JournalPath::of(&path), before });
+        }
+    }
+    // Names of an original that stay are there already.
+    let upper = trees.upper.path();
+    let kept: BTreeSet<_> = changes.linked.iter().flat_map(|names| &names.kept).collect();
+    let is_kept = |path: &Path| kept.contains(&upper.join(path.strip_prefix("/").unwrap_or(path)));
+    for change in changes.iter().filter(comes).filter(|change| !is_kept(&change.path)) {
+        let is_free = is_removed.contains(&change.path);
+        steps.push(install_step(&change.path, trees, is_free, is_nested)?);
+    }
+    // Deepest first: a change to an entry sets the time of its directory.
+    let mut last = Vec::new();
+    for change in changes.of_kind(ChangeKind::Attributes) {
+        let (upper, lower) = (&trees.upper, &trees.lower);
+        let found = (found_at(upper, &change.path)?, found_at(lower, &change.path)?);
+        if let (Some((_, wanted)), Some((_, there))) = found {
+            let (mode, before) = (wanted.mode(), EntryState::of(&there));
+            last.push(Step::Dress { path: JournalPath::of(&change.path), mode, before });
+        }
+    }
+    last.extend(
+        changes
+            .times
+            .iter()
+            .map(|(path, time)| Step::SetTime { path: JournalPath::of(path), time: *time }),
+    );
+    last.reverse();
+    steps.extend(last);
+    Ok(steps)
+}
+
+/// Step that installs the upper entry of `path`. `is_free` is true if the name is removed first.
+fn install_step(path: &Path, trees: &HeldTrees, is_free: bool, is_nested: bool) -> Result<Step> {
+    let from = trees.upper.entry(path).map_err(io_error("find", path))?;
+    let found = from.metadata().map_err(io_error("examine", &from.path()))?;
+    let to = trees.lower.entry(path).map_err(io_error("find", path))?;
+    let there = found_at(&trees.lower, path)?.map(|(_, there)| there).filter(|_| !is_free);
+    let way = match is_nested {
+        true => Way::Move,
+        false => way(&from, &found, &to, there.as_ref()).map_err(io_error("examine", path))?,
+    };
+    Ok(Step::Install {
+        path: JournalPath::of(path),
+        before: there.as_ref().map(EntryState::of),
+        mode: found.is_dir().then_some(found.mode()),
+        way,
+    })
+}
+
+fn way(
+    from: &HeldEntry,
+    found: &Metadata,
+    to: &HeldEntry,
+    there: Option<&Metadata>,
+) -> io::Result<Way> {
+    let both_are_files = found.is_file() && there.is_some_and(Metadata::is_file);
+    let keeps_names = file_rights::is_append_only(to.directory())?;
+    if both_are_files && let Some(there) = there {
+        // Replacing the file would change an owner that the try could not change. Or the user may
+        // write to the file and not replace it.
+        let is_kept = !could_change_owner(there)
+            || keeps_names
+            || file_rights::is_mount_point(to)?
+            || file_rights::why_not_removable(to, there)?.is_some();
+        if is_kept {
+            return Ok(Way::Into);
+        }
+    }
+    Ok(match file_rights::is_one_mount(from.directory(), to.directory())? {
+        true => Way::Move,
+        false if keeps_names => Way::Directly,
+        false => Way::Copy,
+    })
+}

@@ -1,0 +1,210 @@
+//! Journal of a commit: its steps as JSON, one per line, an empty line, then a line for each thing
+//! that was done.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::commit_steps::{JournalPath, Step};
+use super::entry_state::EntryState;
+use crate::entry_metadata::KeptMetadata;
+use crate::{Error, Result, io_error};
+
+/// Name of the journal in the directory of a try.
+pub(super) const JOURNAL: &str = "journal";
+
+/// First line: what does not belong to one step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Preamble {
+    /// Modification times of the directories whose entries are changed, before the commit.
+    pub(super) times: Vec<(JournalPath, (i64, i64))>,
+    /// True if steps are not taken back: the try is inside another.
+    pub(super) is_nested: bool,
+}
+
+/// Things that a step keeps of what it changes in place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Kept {
+    /// A copy of the file, in the directory of the try.
+    Copy,
+    /// Owner, permissions, attributes and modification time.
+    Metadata(KeptMetadata),
+    /// The modification time.
+    Time((i64, i64)),
+    /// A step that needs nothing to be taken back.
+    Nothing,
+}
+
+/// Line behind the steps.
+#[derive(Debug, Serialize, Deserialize)]
+enum Note {
+    /// The end of all copies for other file systems.
+    Staged,
+    /// An entry of the step lies beside its name, or is about to.
+    Beside(usize),
+    Started(usize, Kept),
+    /// The step is done, and the name leads to this.
+    Done(usize, Option<EntryState>),
+    /// The step is about to be taken back.
+    Undoing(usize),
+    TakenBack(usize),
+    /// The end of all steps. None is taken back any more.
+    Final,
+}
+
+/// State of one step.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// True if it keeps an entry beside its name.
+    pub(super) is_beside: bool,
+    pub(super) kept: Option<Kept>,
+    /// True if it is done and not taken back.
+    pub(super) is_done: bool,
+    /// State of its entry then.
+    pub(super) after: Option<EntryState>,
+}
+
+/// Steps of a commit, and what has become of them.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    notes: File,
+    pub(super) preamble: Preamble,
+    pub(super) steps: Vec<Step>,
+    progress: BTreeMap<usize, Progress>,
+    pub(super) is_staged: bool,
+    pub(super) is_final: bool,
+}
+
+static NO_PROGRESS: Progress =
+    Progress { is_beside: false, kept: None, is_done: false, after: None };
+
+fn line(of: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(of).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+impl Journal {
+    /// Writes the journal of a commit that is about to start.
+    pub(super) fn create(directory: &Path, preamble: Preamble, steps: Vec<Step>) -> Result<Self> {
+        let path = directory.join(JOURNAL);
+        let new = path.with_extension("new");
+        let mut text = line(&preamble);
+        steps.iter().for_each(|step| text.extend(line(step)));
+        text.push(b'\n');
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&new);
+            return Err(io_error("write", &path)(error));
+        }
+        Journal::open(directory)
+    }
+
+    /// Reads the journal of a commit that was interrupted.
+    pub(super) fn open(directory: &Path) -> Result<Self> {
+        let path = directory.join(JOURNAL);
+        let text = fs::read(&path).map_err(io_error("read", &path))?;
+        let broken =
+            |e: serde_json::Error| Error::Broken { path: path.clone(), why: e.to_string() };
+        let mut lines = text.split(|byte| *byte == b'\n');
+        let first = lines.next().unwrap_or_default();
+        let preamble = serde_json::from_slice(first).map_err(broken)?;
+        let mut steps = Vec::new();
+        for line in lines.by_ref().take_while(|line| !line.is_empty()) {
+            steps.push(serde_json::from_slice(line).map_err(broken)?);
+        }
+        let notes = File::options().append(true).open(&path).map_err(io_error("write", &path))?;
+        let mut journal = Journal {
+            notes,
+            preamble,
+            steps,
+            progress: BTreeMap::new(),
+            is_staged: false,
+            is_final: false,
+            path: path.clone(),
+        };
+        // A line that was cut off is of something that was not done after it.
+        for note in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
+            journal.apply(note);
+        }
+        Ok(journal)
+    }
+
+    fn apply(&mut self, note: Note) {
+        match note {
+            Note::Staged => self.is_staged = true,
+            Note::Final => self.is_final = true,
+            Note::Beside(step) => self.progress.entry(step).or_default().is_beside = true,
+            Note::Started(step, kept) => {
+                self.progress.entry(step).or_default().kept = Some(kept);
+            }
+            Note::Done(step, after) => {
+                let progress = self.progress.entry(step).or_default();
+                (progress.is_done, progress.after) = (true, after);
+            }
+            Note::Undoing(step) => self.progress.entry(step).or_default().is_done = false,
+            Note::TakenBack(step) => {
+                let progress = self.progress.entry(step).or_default();
+                (progress.is_done, progress.kept, progress.after) = (false, None, None);
+            }
+        }
+    }
+
+    fn note(&mut self, note: Note) -> Result<()> {
+        // A line that was cut off by a full file system is ended first.
+        let text = [b"\n", &line(&note)[..]].concat();
+        let written = self.notes.write_all(&text);
+        self.apply(note);
+        written.map_err(io_error("write", &self.path))
+    }
+
+    pub(super) fn note_staged(&mut self) -> Result<()> {
+        self.note(Note::Staged)
+    }
+
+    pub(super) fn note_beside(&mut self, step: usize) -> Result<()> {
+        self.note(Note::Beside(step))
+    }
+
+    pub(super) fn note_started(&mut self, step: usize, kept: Kept) -> Result<()> {
+        self.note(Note::Started(step, kept))
+    }
+
+    pub(super) fn note_done(&mut self, step: usize, after: Option<EntryState>) -> Result<()> {
+        self.note(Note::Done(step, after))
+    }
+
+    /// Notes that a step is about to be taken back, so that a resumed commit executes it again.
+    pub(super) fn note_undoing(&mut self, step: usize) {
+        let _ = self.note(Note::Undoing(step));
+    }
+
+    /// Notes that a step was taken back. That the note has no room changes nothing: to take it back
+    /// again does nothing.
+    pub(super) fn note_taken_back(&mut self, step: usize) {
+        let _ = self.note(Note::TakenBack(step));
+    }
+
+    pub(super) fn note_final(&mut self) -> Result<()> {
+        self.note(Note::Final)
+    }
+
+    /// State of a step.
+    pub(super) fn progress(&self, step: usize) -> &Progress {
+        self.progress.get(&step).unwrap_or(&NO_PROGRESS)
+    }
+
+    /// Number of steps that are done.
+    pub(super) fn done(&self) -> usize {
+        self.progress.values().filter(|progress| progress.is_done).count()
+    }
+
+    /// Removes the journal: nothing is left to resume or to take back.
+    pub(super) fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(io_error("remove", &self.path))
+    }
+}

@@ -1,0 +1,34 @@
+//! Report on a commit that was interrupted.
+
+use std::io::Write;
+
+use runahead_changeset::commit::Interruption;
+use runahead_changeset::{Try, printed_name};
+use serde_json::json;
+
+/// Prints which steps are done, and what can be done now.
+pub fn print(tried: &Try, interruption: &Interruption, json: bool, out: &mut Vec<u8>) {
+    let (done, all) = (interruption.done, interruption.steps.len());
+    if json {
+        let steps = interruption
+            .steps
+            .iter()
+            .map(|(path, is_done)| json!({ "path": path.to_string_lossy(), "done": is_done }));
+        let value = json!({
+            "try": tried.meta, "running": tried.is_running(), "held": tried.overlay_directory(),
+            "interrupted": { "done": done, "steps": steps.collect::<Vec<_>>() },
+        });
+        let _ = writeln!(out, "{value:#}");
+        return;
+    }
+    let id = &tried.meta.id;
+    let _ = writeln!(out, "{id}  its commit was interrupted: {done} of {all} steps are done");
+    for (path, is_done) in &interruption.steps {
+        let mark = if *is_done { "done" } else { "left" };
+        let _ = writeln!(out, " {mark} {}", printed_name(path));
+    }
+    let _ = writeln!(
+        out,
+        "runahead try commit {id} does what is left; runahead try undo {id} takes back what is done"
+    );
+}
