@@ -84,6 +84,30 @@ fn signals_and_sockets_stay_inside() {
     );
 }
 
+/// A message needs no connection to reach another program's socket.
+#[test]
+fn messages_to_sockets_outside_are_refused_with_the_network() {
+    if available(installed("python3")).is_none() {
+        return;
+    }
+    let place = Place::filled("outside-messages");
+    let outside = std::os::unix::net::UnixDatagram::bind(place.work.join("outside"));
+    let outside = outside.expect("it is ours");
+    outside.set_nonblocking(true).expect("it is ours");
+    let program = "import socket\n\
+                   new = lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+                   for send in (lambda: new().sendto(b'x', 'outside'), lambda: new().sendmsg([b'x'], [], 0, 'outside')):\n\
+                   \x20try: print(send())\n\
+                   \x20except OSError as e: print('errno', e.errno)\n";
+    for (network, said) in [("refuse", "errno 13\nerrno 13\n"), ("allow", "1\n1\n")] {
+        let python = ["--network", network, "--", "python3", "-I", "-S", "-B", "-c", program];
+        let outcome = place.tried(&[&["-q"][..], &python].concat());
+        assert_eq!(outcome.text(), said, "{network}: {outcome:?}");
+        let arrived = outside.recv(&mut [0; 9]).is_ok();
+        assert_eq!(arrived, network == "allow", "{network}");
+    }
+}
+
 /// Every call that the kernel's headers know is in the table of calls.
 #[test]
 fn the_table_has_every_call() {

@@ -62,3 +62,73 @@ fn a_descriptor_leads_to_its_directory_after_each_change() {
         say(lambda: [sorted(os.listdir(p)) for p in ('d1', 'd1/a')])\n";
     twins(&place, &["python3", "-I", "-S", "-B", "-c", program]);
 }
+
+/// Sends to sockets of the try by name, without connecting, and answers.
+#[test]
+fn messages_to_sockets_of_the_try_arrive() {
+    if available(installed("python3")).is_none() {
+        return;
+    }
+    let place = Place::filled("messages");
+    let program = "import os, socket, threading\n\
+                   new = lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+                   s = new(); s.bind('d0/s'); os.symlink('d0/s', 'link'); os.mkdir('n')\n\
+                   for name in ('d0/s', 'link', os.path.abspath('d0/s')):\n\
+                   \x20new().sendto(b'to', name); print(s.recv(9))\n\
+                   \x20new().sendmsg([b'ms', b'g'], [], 0, name); print(s.recv(9))\n\
+                   for name in ('d0/b', 'nope', ''):\n\
+                   \x20try: new().sendto(b'to', name)\n\
+                   \x20except OSError as error: print(name, error)\n\
+                   a, b = socket.socketpair(); a.sendmsg([b'x']); a.sendall(b'y'); print(b.recv(9))\n\
+                   l = socket.socket(socket.AF_UNIX); l.bind('n/l'); l.listen()\n\
+                   c = socket.socket(socket.AF_UNIX); c.connect('n/l'); print(len(l.accept()))";
+    sh(&place, &format!("exec python3 -I -S -B -c \"{program}\""));
+}
+
+/// A name that fits into an address is one that a receiver can answer to.
+#[test]
+fn messages_are_answered_by_the_name_of_their_sender() {
+    if available(installed("python3")).is_none() {
+        return;
+    }
+    let place = Place::filled("answers");
+    let state = tempfile::tempdir_in("/tmp").expect("a short path");
+    let state = state.path().to_str().expect("a plain path");
+    let program = "import os, socket\n\
+                   new = lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+                   os.chdir('/tmp'); s = new(); s.bind('SERVER'); c = new(); c.bind('CLIENT')\n\
+                   c.sendto(b'asked', 'SERVER'); text, sender = s.recvfrom(9)\n\
+                   s.sendto(b'answered', sender); print(text, c.recv(9))";
+    let id = std::process::id();
+    let program = program.replace("SERVER", &format!("s{id}")).replace("CLIENT", &format!("c{id}"));
+    let runahead = runahead_tests::runahead().to_str().expect("a plain path");
+    let argv = ["try", "-q", "--state", state, "--", "python3", "-I", "-S", "-B", "-c", &program];
+    let argv: Vec<_> = std::iter::once(runahead).chain(argv).collect();
+    let outcome = place.run(&argv);
+    assert_eq!(outcome.text(), "b'asked' b'answered'\n", "{outcome:?}");
+}
+
+#[test]
+fn programs_name_their_threads() {
+    if available(installed("python3")).is_none() {
+        return;
+    }
+    let place = Place::filled("thread-names");
+    let program = "import ctypes, os, threading\n\
+                   stop = threading.Event(); other = threading.Thread(target=stop.wait); other.start()\n\
+                   libc = ctypes.CDLL(None); named = libc.pthread_setname_np\n\
+                   print(named(ctypes.c_ulong(other.ident), b'other'), named(ctypes.c_ulong(threading.get_ident()), b'own'))\n\
+                   read = lambda: [open(f'/proc/self/task/{n}/comm').read() for n in (os.getpid(), other.native_id)]\n\
+                   print(read()); open(f'/proc/self/task/{other.native_id}/comm', 'w').write('again'); print(read())\n\
+                   fd = os.open('/proc/self/comm', os.O_WRONLY); print(fd, os.get_inheritable(fd), os.write(fd, b'main')); print(read())\n\
+                   try: print(open('/proc/1/comm', 'w').write('x'))\n\
+                   except OSError as error: print(type(error))\n\
+                   stop.set()";
+    // Another process's name is refused, natively when it is written.
+    let program = program.replace(
+        "try: print(open('/proc/1/comm', 'w').write('x'))",
+        "try: f = os.open('/proc/1/comm', 1); os.write(f, b'x')",
+    );
+    let program = program.replace("print(type(error))", "print('refused')");
+    sh(&place, &format!("exec python3 -I -S -B -c \"{program}\""));
+}

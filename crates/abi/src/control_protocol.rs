@@ -83,6 +83,11 @@ pub const LEND: u8 = b'B';
 /// The supervisor is to close it. The answer's descriptor means nothing.
 pub const FORGET: u8 = b'F';
 
+/// The process wants to write to the name of one of its threads, of which an `O_PATH` descriptor
+/// comes beside the request (`/proc/PID/task/TID/comm`, or `/proc/PID/comm`). Landlock denies it
+/// that in a try. The answer's descriptor is open for reading and writing.
+pub const THREAD_NAME: u8 = b'N';
+
 /// Answer: done.
 pub const YES: u8 = b'y';
 /// Answer: not done; the process is to go on without.

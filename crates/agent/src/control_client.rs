@@ -111,13 +111,17 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
 /// Passes a descriptor of `file` to the supervisor, for the purpose `what`. Returns false if it is
 /// not accepted.
 pub fn hand_over_file(session: &Session, what: u8, file: Fd) -> bool {
-    let taken = Conversation::new(session).and_then(|talk| {
-        sys::send_with(talk.socket, &request(session, what), file).ok()?;
-        talk.answer(ANSWER_PATIENCE_MS, &mut [0])
-    });
-    match taken {
-        Some(Reply::Granted(file)) => sys::close(file).is_ok(),
-        _ => false,
+    exchange_file(session, what, file).is_some_and(|granted| sys::close(granted).is_ok())
+}
+
+/// Passes a descriptor of `file` to the supervisor, for the purpose `what`. Returns the descriptor
+/// that is granted.
+pub fn exchange_file(session: &Session, what: u8, file: Fd) -> Option<Fd> {
+    let talk = Conversation::new(session)?;
+    sys::send_with(talk.socket, &request(session, what), file).ok()?;
+    match talk.answer(ANSWER_PATIENCE_MS, &mut [0])? {
+        Reply::Granted(granted) => Some(granted),
+        Reply::Message(_) => None,
     }
 }
 

@@ -20,7 +20,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::agent_config::TOKEN_BYTES;
 use runahead_abi::control_protocol::{
     COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
-    STRICTLY, YES,
+    STRICTLY, THREAD_NAME, YES,
 };
 use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_admission::degradation_counts::{ReasonCounts, UNDER_OTHER_RULES};
@@ -42,7 +42,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::descriptor_store::DescriptorStore;
 use crate::exec_file::ExecFile;
 use crate::joined_processes::{self, JoinedProcesses};
-use crate::{rlimits, signal_blocking};
+use crate::{rlimits, signal_blocking, thread_names};
 
 /// Most threads that serve.
 const SERVERS_MAX: usize = 64;
@@ -235,6 +235,11 @@ impl ControlSocket {
             FORGET => {
                 process.into_iter().for_each(|pid| self.descriptors.remove(pid));
                 send_answer(client, Some(self.file.as_fd()))
+            }
+            THREAD_NAME => {
+                let (file, pid) = (request.place.ok_or(Errno::INVAL), process.ok_or(Errno::INVAL));
+                let opened = file.and_then(|file| thread_names::open_name(&file, pid?));
+                send_answer(client, opened.as_ref().ok().map(AsFd::as_fd))
             }
             RULES => {
                 self.degraded.count(UNDER_OTHER_RULES);

@@ -45,7 +45,7 @@ pub const CALLS: &[(u16, &str, Class)] = &[
     (30, "shmat", Free), (31, "shmctl", Free), (32, "dup", Free), (33, "dup2", Free), (34, "pause", Free),
     (35, "nanosleep", Free), (36, "getitimer", Free), (37, "alarm", Free), (38, "setitimer", Free),
     (39, "getpid", Free), (40, "sendfile", Free), (41, "socket", Commands), (42, "connect", Name), (43, "accept", Free),
-    (44, "sendto", Free), (45, "recvfrom", Free), (46, "sendmsg", Free), (47, "recvmsg", Free), (48, "shutdown", Free),
+    (44, "sendto", Name), (45, "recvfrom", Free), (46, "sendmsg", Name), (47, "recvmsg", Free), (48, "shutdown", Free),
     (49, "bind", Name), (50, "listen", Free), (51, "getsockname", Free), (52, "getpeername", Free),
     (53, "socketpair", Free), (54, "setsockopt", Free), (55, "getsockopt", Free), (56, "clone", Commands),
     (57, "fork", Free), (58, "vfork", Free), (59, "execve", Name), (60, "exit", Free), (61, "wait4", Free),

@@ -11,7 +11,7 @@
 //! | `open_calls`, `stat_calls` | calls that open files, or read metadata |
 //! | `namespace_calls`, `attribute_calls` | calls that change names, or metadata |
 //! | `readdir`, `exec_calls`, `socket_calls` | listings, programs, named sockets |
-//! | `clock_calls` | reads of the clock's state |
+//! | `clock_calls`, `thread_names` | reads of the clock's state; names of this process's threads |
 //! | `copy_up` | copies into the upper tree before a change |
 //! | `recorded_calls`, `read_recorder` | what was read of the lower tree, for the commit |
 //! | `whiteouts` | removed lower names; what names led to before their first change |
@@ -67,6 +67,7 @@ mod readdir;
 mod recorded_calls;
 mod socket_calls;
 mod stat_calls;
+mod thread_names;
 mod view_entry;
 mod view_path;
 mod whiteouts;

@@ -15,7 +15,7 @@ use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, WalkOptions};
 use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::{
     change_filter, copy_up, descriptor_paths, kernel_protections, namespace_calls,
-    permission_checks,
+    permission_checks, thread_names,
 };
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -272,6 +272,12 @@ fn open_outside(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) 
     let args = [dir as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is the program's, or one of ours.
     let ret = unsafe { call.attempt(nr::OPENAT, &args) };
+    if ret == sys::fail(sys::EACCES) && thread_names::may_be_thread_name(found.path.as_bytes()) {
+        return match thread_names::open(found.path.lower_address(), how.flags) {
+            Some(opened) => opened.map(|fd| Verdict::answer(call.performed(fd.into()))),
+            None => Ok(answer_attempt(call, ret)),
+        };
+    }
     let own = match ret == sys::fail(sys::EACCES) {
         true => descriptor_paths::descriptor_of_path(found.path.as_bytes()),
         false => None,

@@ -161,7 +161,7 @@ fn handle_call(layer: Layer, call: &Call) -> CallResult {
         nr::GETCWD => stat_calls::getcwd(layer, call),
         nr::GETDENTS | nr::GETDENTS64 => readdir::list(layer, call),
         nr::BIND => socket_calls::bind(layer, call),
-        nr::CONNECT => socket_calls::connect(layer, call),
+        nr::CONNECT | nr::SENDTO | nr::SENDMSG => socket_calls::connect(layer, call),
         nr::PRCTL if call.args[0] as u32 == PRCTL => {
             answer_call(call, nested_try::answer_prctl(layer, call))
         }

@@ -1,7 +1,7 @@
 //! Sockets with names in the file system (unix(7)).
 //!
-//! Those that the try made are in the upper tree, whose path is too long for an address. They are
-//! made through a descriptor of their directory, and found through one of their own.
+//! Those that the try made are in the upper tree. Where its path is too long for an address, they
+//! are made through a descriptor of their directory. They are found through one of their own.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
@@ -23,6 +23,8 @@ const AF_UNIX: u16 = 1;
 /// Size in bytes of an address (`struct sockaddr_un`), and offset of the path in it.
 const ADDRESS_BYTES: usize = 110;
 const PATH_AT: usize = 2;
+/// Size of a `struct msghdr` in words.
+const MESSAGE_WORDS: usize = 7;
 
 struct Address {
     bytes: [u8; ADDRESS_BYTES + 1],
@@ -37,9 +39,12 @@ impl Address {
     }
 }
 
-/// Reads the address of a call, if it can be the name of such a socket.
-fn read_address(call: &Call) -> Result<Option<Address>> {
-    let (at, len) = (call.args[1], call.args[2] as u32 as usize);
+/// Reads an address, if it can be the name of such a socket.
+fn read_address(at: u64, len: u64) -> Result<Option<Address>> {
+    let len = len as u32 as usize;
+    if at == 0 {
+        return Ok(None);
+    }
     if !(PATH_AT + 1..=ADDRESS_BYTES).contains(&len) {
         return Ok(None);
     }
@@ -51,7 +56,9 @@ fn read_address(call: &Call) -> Result<Option<Address>> {
 
 /// Handles bind(2).
 pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
-    let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
+    let Some(address) = read_address(call.args[1], call.args[2])? else {
+        return Ok(Verdict::NATIVE);
+    };
     if address.path().is_empty() {
         return Ok(Verdict::NATIVE);
     }
@@ -66,9 +73,15 @@ pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
     bind_in_directory(call, &mut found)
 }
 
-/// Handles connect(2).
+/// Handles connect(2), and sendto(2) and sendmsg(2) to a named socket.
 pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
-    let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
+    let (at, len) = match call.nr {
+        nr::CONNECT => (call.args[1], call.args[2]),
+        nr::SENDTO => (call.args[4], call.args[5]),
+        // The first two words of a `struct msghdr` are the address and its length.
+        _ => sys::copy_in::<[u64; 2]>(call.args[1]).map(|[at, len]| (at, len))?,
+    };
+    let Some(address) = read_address(at, len)? else { return Ok(Verdict::NATIVE) };
     let is_shut =
         layer.flags() & flag::NO_NETWORK != 0 || change_filter::filter(layer).refuses_network();
     if address.path().is_empty() {
@@ -92,6 +105,13 @@ pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
 /// fit behind that is given afterwards.
 fn bind_in_directory(call: &Call, found: &mut Resolved) -> CallResult {
     const SHORT: &[u8] = b".runahead-bind";
+    // Receivers of messages get this name, and can answer to it.
+    if found.path.upper_bytes().len() < ADDRESS_BYTES - PATH_AT - 2 {
+        return call_with_path(call, &[found.path.upper_bytes()], |args| {
+            // SAFETY: what the program asked for, with an address of ours.
+            unsafe { call.attempt(call.nr, args) }
+        });
+    }
     let open =
         |parent: &mut ViewPath| OpenFile::at(parent.upper_address(), k::O_PATH | k::O_DIRECTORY, 0);
     let directory = found.path.with_parent(open)?;
@@ -129,8 +149,19 @@ fn call_with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> 
         room.copy_from_slice(part);
         at += part.len();
     }
-    let len = (at + 1).min(ADDRESS_BYTES) as u64;
-    let args = [call.args[0], bytes.as_ptr() as u64, len, 0, 0, 0];
-    debug_assert!(matches!(call.nr, nr::BIND | nr::CONNECT));
-    Ok(answer_attempt(call, make(&args)))
+    let (address, len) = (bytes.as_ptr() as u64, (at + 1).min(ADDRESS_BYTES) as u64);
+    let mut message = [0u64; MESSAGE_WORDS];
+    let [first, second, third, fourth, ..] = call.args;
+    let args = match call.nr {
+        nr::SENDTO => [first, second, third, fourth, address, len],
+        nr::SENDMSG => {
+            message = sys::copy_in(second)?;
+            message[..2].copy_from_slice(&[address, len]);
+            [first, message.as_ptr() as u64, third, 0, 0, 0]
+        }
+        _ => [first, address, len, 0, 0, 0],
+    };
+    let ret = make(&args);
+    core::hint::black_box(&message);
+    Ok(answer_attempt(call, ret))
 }
