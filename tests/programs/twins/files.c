@@ -1,5 +1,6 @@
 /* Files shared, locked, watched, copied, unlinked; FIFOs. */
 #include "twin.h"
+#include <dirent.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 
@@ -321,5 +322,21 @@ CASE(times_that_are_set)
 		must(utimensat(AT_FDCWD, in_work(name), t, 0));
 		stat(in_work(name), &st);
 		printf("%ld.%ld %ld.%ld\n", (long)st.st_atim.tv_sec, st.st_atim.tv_nsec, (long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	}
+}
+
+CASE(closed_descriptors_are_not_listed)
+{
+	char buf[100];
+	for (int i = 0; i < 4; i++) {
+		int fd = must(open("many/31", O_RDONLY)), count = 0;
+		must(read(fd, buf, sizeof buf));
+		stall(20 + i, 1);
+		must(close(fd));
+		DIR *list = opendir("/proc/self/fd");
+		for (struct dirent *entry; (entry = readdir(list));)
+			count += entry->d_name[0] != '.';
+		closedir(list);
+		printf("%d\n", count);
 	}
 }

@@ -1,5 +1,6 @@
 /* fork and vfork: what a child is, what it shares, and what it does not. */
 #include "twin.h"
+#include <sched.h>
 
 CASE(who_is_who)
 {
@@ -277,4 +278,26 @@ CASE(killed_at_once)
 		must(kill(child, i % 3 ? SIGKILL : SIGTERM));
 		ended("child", child);
 	}
+}
+
+/* A name space whose first process has ended has no more of them. */
+CASE(first_in_a_name_space)
+{
+	if (unshare(CLONE_NEWPID)) {
+		puts("not permitted");
+		return;
+	}
+	stall(10, 1);
+	pid_t first = must(fork());
+	if (first == 0) {
+		printf("number %d\n", getpid());
+		pid_t second = must(fork());
+		if (second == 0) {
+			puts("second");
+			_exit(0);
+		}
+		must(waitpid(second, 0, 0));
+		_exit(0);
+	}
+	ended("first", first);
 }

@@ -4,6 +4,7 @@
 //! A child has no checkpoint to return to, and ends instead. Its parent, which is rolled back to
 //! before the fork, reaps it.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
@@ -14,7 +15,7 @@ use super::table_host::{self, HOST};
 use super::undo_journal::Change;
 use super::write_faults;
 use crate::plane::{self, Call};
-use crate::sys::nr;
+use crate::sys::{self, nr};
 
 /// Speculation of the child that is about to be forked, and the one that it depends on; 0: none.
 static EXPECTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -59,6 +60,11 @@ pub fn prepare_fork(call: &Call) -> bool {
     if !can_fork(call) {
         return false;
     }
+    if !shares_process_numbers() {
+        // The first process of a new name space: if it ends because the prediction was wrong, the
+        // kernel refuses all further forks there.
+        return false;
+    }
     if write_faults::is_protecting() {
         // A child inherits split mappings, each with its own `anon_vma`, and they can never merge
         // again.
@@ -82,6 +88,19 @@ pub fn prepare_fork(call: &Call) -> bool {
     }
     expect(child, on);
     true
+}
+
+/// True if a child is certainly in the name space of process numbers that this process is in
+/// (pid_namespaces(7)).
+fn shares_process_numbers() -> bool {
+    /// Longer than `pid:[4294967295]`.
+    const LINK_BYTES: usize = 24;
+    let space = |name: &CStr| {
+        let mut text = [0u8; LINK_BYTES];
+        sys::readlinkat(sys::AT_FDCWD, name.as_ptr() as u64, &mut text).map(|len| (text, len))
+    };
+    let own = space(c"/proc/thread-self/ns/pid");
+    own.is_ok() && own == space(c"/proc/thread-self/ns/pid_for_children")
 }
 
 /// Records the result of the fork in the parent.

@@ -174,11 +174,23 @@ fn move_offset(call: &Call, maker: CallMaker) -> CallOutcome {
     let Some(known) = descriptor_table::info(fd).filter(is_at_once) else {
         return CallOutcome::Waits;
     };
+    if lists_descriptors(call) {
+        return CallOutcome::Waits;
+    }
     let is_noted = checkpoint::with(|process| {
         let is_held = any_file_held(process) && is_output_held(process, known.kind);
         !is_held && (!process.has_checkpoint() || process.journal.record_offset(fd))
     });
     if is_noted == Ok(true) { make_with(maker, call) } else { CallOutcome::Waits }
+}
+
+/// True if the call lists a directory of procfs, and may find descriptors there that the program
+/// has closed and that are still open.
+fn lists_descriptors(call: &Call) -> bool {
+    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+    matches!(call.nr, nr::GETDENTS | nr::GETDENTS64)
+        && checkpoint::with(|process| process.journal.keeps_descriptors()) != Ok(false)
+        && sys::filesystem_type(call.fd(0)) == Ok(PROC_SUPER_MAGIC)
 }
 
 fn open_file(call: &Call, maker: CallMaker) -> CallOutcome {

@@ -101,6 +101,12 @@ impl Journal {
         true
     }
 
+    /// True if a descriptor that the program has closed is still open.
+    pub fn keeps_descriptors(&self) -> bool {
+        let changes = (self.first..self.end).map(|n| &self.changes[n as usize % CHANGES]);
+        changes.flatten().any(|change| matches!(change, Change::Closed { .. }))
+    }
+
     /// Undoes all changes from `mark` on, the last first.
     pub fn roll_back(&mut self, mark: u64, memory: &mut Memory, threads: &mut Threads) {
         while self.end > mark {
