@@ -47,7 +47,8 @@ enum {
  * Negative: the process does not speculate, and has to wait for the answer.
  *
  * `settler` is the process that will settle the speculation, 0 if that is unknown. If it ends
- * first, the speculation has failed, without an answer.
+ * first, the speculation has failed, without an answer. -EINVAL: it is the calling process, which
+ * would wait for itself, or process 1.
  */
 int runahead_spec_begin(uint64_t *id, pid_t settler);
 

@@ -292,6 +292,8 @@ int main(void) {
         observe();
     }
     runahead_spec_set_policy(requests[1], RUNAHEAD_ALLOW);
+    is(runahead_spec_begin(&id, getpid()), -EINVAL, "begin, to be settled by itself");
+    is(runahead_spec_begin(&id, 1), -EINVAL, "begin, to be settled by process 1");
     events_are_told();
     output_is_held(out);
     output_of_a_wrong_one_never_was(out);

@@ -121,6 +121,10 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     let id_at = call.args[2];
     let table = map_table(session)?;
     let settler = call.args[3] as u32;
+    if cannot_settle(settler) {
+        table.count_refused();
+        return Err(Errno(sys::EINVAL));
+    }
     let id = table.open(this_thread(), settler, is_alive).ok_or(Errno(sys::EAGAIN))?;
     let begun = user_buffers::write(id_at, &id.0.to_ne_bytes()).and_then(|()| {
         let before = frame.copy();
@@ -140,6 +144,13 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
         }
     }
     begun
+}
+
+/// True if a process with this number never settles a prediction of this one. It waits for the
+/// outcome itself, or is the first of its name space, which no session has started.
+fn cannot_settle(settler: u32) -> bool {
+    const FIRST: u32 = 1;
+    settler == sys::getpid() || settler == FIRST
 }
 
 fn is_open_here(id: Id) -> bool {
