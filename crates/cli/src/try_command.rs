@@ -21,7 +21,7 @@ use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
 use crate::interrupted_commit;
 use crate::left_processes::LeftProcesses;
 use crate::options::{self, Network, Reads, TryRun, TryTask};
-use crate::try_decision::{CONFLICT, commit_or_report, summarize_changes, undo_and_report};
+use crate::try_decision::{CONFLICT, Report, commit_or_report, summarize_changes, undo_and_report};
 use crate::valid_command;
 
 /// Exit status if an operation on a try failed.
@@ -180,12 +180,13 @@ fn conclude(
         say!("{undecided}");
         return Ok(CONFLICT);
     }
+    let report = if arguments.run.quiet { Report::Quiet } else { Report::Unnamed };
     // CHECK may have changed files, too: they are committed or undone as well.
     if status == Some(0) {
         tried.ignores_reads = arguments.run.reads == Reads::Ignore;
-        return Ok(commit_or_report(&tried, false, arguments.run.quiet)?);
+        return Ok(commit_or_report(&tried, false, report)?);
     }
-    undo_and_report(&tried, arguments.run.quiet, &describe_failure(ended, status))?;
+    undo_and_report(&tried, report, &describe_failure(ended, status))?;
     Ok(status.unwrap_or_else(|| end_like(ended)))
 }
 
@@ -332,7 +333,7 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
         TryTask::Commit { id, force, reads, quiet } => {
             let mut tried = find(store, id)?;
             tried.ignores_reads = *reads == Reads::Ignore;
-            return Ok(commit_or_report(&tried, *force, *quiet)?);
+            return Ok(commit_or_report(&tried, *force, named(*quiet))?);
         }
         TryTask::Undo { id, quiet } => match find(store, id) {
             Err(Failure::Tries(runahead_changeset::Error::NoTries)) => {
@@ -340,7 +341,7 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
                     say!("there is no try: nothing was undone");
                 }
             }
-            found => undo_and_report(&found?, *quiet, "")?,
+            found => undo_and_report(&found?, named(*quiet), "")?,
         },
         TryTask::List { json } => list(store, *json, &mut out),
     }
@@ -348,6 +349,11 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
         say!("{error}");
     }
     Ok(0)
+}
+
+/// Report of a subcommand.
+fn named(quiet: bool) -> Report {
+    if quiet { Report::Quiet } else { Report::Named }
 }
 
 /// Finds the try that `id` names, or the newest of the working directory or above it.

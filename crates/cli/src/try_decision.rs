@@ -11,6 +11,17 @@ use crate::valid_command;
 /// Exit status if nothing was committed: another process has changed the same names.
 pub const CONFLICT: i32 = 3;
 
+/// Report of what was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// None.
+    Quiet,
+    /// With the name and the directory of the try.
+    Named,
+    /// Without them: the command of the try has just ended.
+    Unnamed,
+}
+
 /// Returns the numbers of changes by kind, as text.
 pub fn summarize_changes(changes: &Changes) -> String {
     let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
@@ -32,11 +43,11 @@ pub fn summarize_changes(changes: &Changes) -> String {
     }
 }
 
-/// Commits a try unless there are conflicts, and reports what was done unless `quiet`. Returns the
+/// Commits a try unless there are conflicts, and reports what was done as asked. Returns the
 /// exit status.
-pub fn commit_or_report(tried: &Try, force: bool, quiet: bool) -> Result<i32> {
+pub fn commit_or_report(tried: &Try, force: bool, report: Report) -> Result<i32> {
     if tried.meta.unchanged {
-        return undo_and_report(tried, quiet, "").map(|()| 0);
+        return undo_and_report(tried, report, "").map(|()| 0);
     }
     let is_resumed = commit::is_interrupted(tried);
     match commit::commit(tried, force)? {
@@ -45,7 +56,7 @@ pub fn commit_or_report(tried: &Try, force: bool, quiet: bool) -> Result<i32> {
                 None => "what was left of an interrupted commit".to_owned(),
                 Some(changes) => summarize_changes(&changes),
             };
-            report_done(tried, quiet, &format!("committed: {summary}"));
+            report_done(tried, report, &format!("committed: {summary}"));
             return Ok(0);
         }
         CommitOutcome::StaleReads(reads) => {
@@ -70,8 +81,8 @@ fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
     say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
 }
 
-/// Drops a try and its changes, and reports that with a reason unless `quiet`.
-pub fn undo_and_report(tried: &Try, quiet: bool, why: &str) -> Result<()> {
+/// Drops a try and its changes, and reports that with a reason as asked.
+pub fn undo_and_report(tried: &Try, report: Report, why: &str) -> Result<()> {
     let done = match tried.meta.unchanged {
         true => "has changed nothing".to_owned(),
         // A try that cannot be read can be undone.
@@ -81,14 +92,18 @@ pub fn undo_and_report(tried: &Try, quiet: bool, why: &str) -> Result<()> {
         },
     };
     commit::undo(tried)?;
-    report_done(tried, quiet, &format!("{done}{why}"));
+    report_done(tried, report, &format!("{done}{why}"));
     Ok(())
 }
 
 /// Prints what was done to which try.
-fn report_done(tried: &Try, quiet: bool, done: &str) {
-    if !quiet {
-        let directory = tried.meta.directory_path();
-        say!("try {} of {} {done}", tried.meta.id, printed_name(&directory));
+fn report_done(tried: &Try, report: Report, done: &str) {
+    match report {
+        Report::Quiet => {}
+        Report::Named => {
+            let directory = tried.meta.directory_path();
+            say!("try {} of {} {done}", tried.meta.id, printed_name(&directory));
+        }
+        Report::Unnamed => say!("{done}"),
     }
 }
