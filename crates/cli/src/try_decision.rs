@@ -14,11 +14,11 @@ pub const CONFLICT: i32 = 3;
 /// Report of what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// None.
+    /// No report.
     Quiet,
-    /// With the name and the directory of the try.
+    /// Report with the name and the directory of the try.
     Named,
-    /// Without them: the command of the try has just ended.
+    /// Report without them: the command of the try has just ended.
     Unnamed,
 }
 
