@@ -4,6 +4,7 @@
 use linux_raw_sys::general as k;
 
 use super::call_results::{self, Call, CallResult, answer_call};
+use super::descriptor_cache::UpperFile;
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
 use super::path_walk::{self, WalkOptions};
@@ -122,6 +123,14 @@ fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<
 /// A file in the upper tree or without a name is changed directly. Others are changed in the upper
 /// tree, by path.
 fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
+    let is_cached = layer == Layer::top() && fd != AT_FDCWD;
+    let file = is_cached.then(|| UpperFile::of(fd));
+    if let Some(file) = &file
+        && file.is_known()
+        && !change_filter::filter(layer).has_copies_without_rights()
+    {
+        return call_with_token(layer, call.nr, call.args);
+    }
     let mut room = call_results::path_buffer();
     let path = match fd {
         AT_FDCWD => sys::getcwd(&mut room).map(|len| len.saturating_sub(1)),
@@ -129,6 +138,11 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     };
     let len = path.map_err(|_| Errno(sys::EBADF))?.min(room.len() - 1);
     let path = &room[..len];
+    if let Some(file) = file
+        && layer.strip_upper(path).is_some()
+    {
+        file.note();
+    }
     let same = |stat: &Stat, other: &Stat| stat.origin().file == other.origin().file;
     if let Some(viewed) = layer.strip_upper(path)
         && change_filter::filter(layer).has_copies_without_rights()
