@@ -16,7 +16,7 @@ use crate::time_stamp::ticks;
 
 /// Longest time until the memory of shadows is freed that have given up what they held. A file that
 /// is executed by others keeps its opener waiting that long.
-const PATIENCE: Micros = Micros(30_000);
+const PATIENCE: Micros = Micros(100_000);
 /// Interval between two attempts, in microseconds.
 const ATTEMPT_US: u64 = 200;
 
