@@ -243,8 +243,8 @@ fn stop(tried: &Try, mut running: RunningCommit, error: Error) -> Error {
 }
 
 fn take_back(tried: &Try, running: &mut RunningCommit) -> Result<()> {
-    step_reversal::take_back(running)?;
-    fresh_origins::refresh(&tried.overlay_directory(), &running.journal.steps)
+    let taken_back = step_reversal::take_back(running)?;
+    fresh_origins::refresh(&tried.overlay_directory(), &taken_back)
 }
 
 /// Drops a try whose commit is final, and what was kept beside names.

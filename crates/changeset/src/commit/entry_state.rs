@@ -13,7 +13,7 @@ pub(super) struct EntryState {
     /// Type and permissions.
     pub(super) mode: u32,
     /// Size in bytes.
-    size: u64,
+    pub(super) size: u64,
     /// Modification time: seconds and nanoseconds.
     pub(super) modified: (i64, i64),
     /// Time of change: seconds and nanoseconds.

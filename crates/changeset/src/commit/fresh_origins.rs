@@ -4,28 +4,41 @@
 //! changed, the origins get the new one, so that the try can be committed later.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
+use runahead_abi::{FileId, device_number};
 
-use super::commit_steps::Step;
 use super::entry_state::EntryState;
-use crate::recorded_origins::{current_metadata, origin};
 use crate::{Result, io_error};
 
-/// Gives the origins of what `steps` have touched its time of change of now.
-pub(super) fn refresh(overlay_directory: &Path, steps: &[Step]) -> Result<()> {
-    let touched: BTreeMap<(u64, u64), (i64, i64)> =
-        steps.iter().filter_map(Step::before).map(|before| (before.file, before.changed)).collect();
+/// States of entries before a commit and after it was taken back, by device and inode number.
+pub(super) type TakenBack = BTreeMap<(u64, u64), (EntryState, EntryState)>;
+
+fn origin(of: &EntryState) -> Origin {
+    let (device, inode) = of.file;
+    let device = device_number(rustix::fs::major(device), rustix::fs::minor(device));
+    let time = |(seconds, nanoseconds): (i64, i64)| [seconds as u64, nanoseconds as u64];
+    Origin {
+        file: FileId { device, inode },
+        mode: of.mode.into(),
+        size: of.size,
+        mtime: time(of.modified),
+        ctime: time(of.changed),
+    }
+}
+
+/// Gives the origins of what was taken back its time of change of now.
+pub(super) fn refresh(overlay_directory: &Path, taken_back: &TakenBack) -> Result<()> {
+    let states = taken_back.values().map(|(before, now)| (origin(before), origin(now)));
+    let states: BTreeMap<_, _> = states.map(|states| (states.0.file, states)).collect();
     let list = overlay_directory.join(CHANGES);
     let text = fs::read(&list).map_err(io_error("read", &list))?;
-    let mut records: Vec<Vec<u8>> = Vec::new();
-    for record in text.split(|byte| *byte == 0) {
-        records.push(refreshed(record, &touched)?.unwrap_or_else(|| record.to_vec()));
-    }
+    let records: Vec<Vec<u8>> = text
+        .split(|byte| *byte == 0)
+        .map(|record| refreshed(record, &states).unwrap_or_else(|| record.to_vec()))
+        .collect();
     let fresh = records.join(&0);
     if fresh == text {
         return Ok(());
@@ -35,20 +48,15 @@ pub(super) fn refresh(overlay_directory: &Path, steps: &[Step]) -> Result<()> {
     written.map_err(io_error("write", &list))
 }
 
-/// Returns the record with the new time of change, if that alone differs.
-fn refreshed(record: &[u8], touched: &BTreeMap<(u64, u64), (i64, i64)>) -> Result<Option<Vec<u8>>> {
-    let is_whiteout = record.first() == Some(&WHITEOUT);
-    let front = usize::from(is_whiteout);
-    let Some((was, name)) = Origin::read(&record[front..]) else { return Ok(None) };
-    let Some(found) = current_metadata(Path::new(OsStr::from_bytes(name)))? else {
-        return Ok(None);
-    };
-    let (now, file) = (origin(&found), EntryState::of(&found).file);
-    let before = touched.get(&file).map(|(seconds, nanos)| [*seconds as u64, *nanos as u64]);
-    if before != Some(was.ctime) || now == was || now != (Origin { ctime: now.ctime, ..was }) {
-        return Ok(None);
+/// Returns the record with the new time of change, if that alone differs from what was before.
+fn refreshed(record: &[u8], states: &BTreeMap<FileId, (Origin, Origin)>) -> Option<Vec<u8>> {
+    let front = usize::from(record.first() == Some(&WHITEOUT));
+    let (was, name) = Origin::read(&record[front..])?;
+    let (before, now) = states.get(&was.file)?;
+    if was.ctime != before.ctime || *now == was || *now != (Origin { ctime: now.ctime, ..was }) {
+        return None;
     }
     let mut room = vec![0; ORIGIN_MAX];
-    let Some(len) = now.write(name, &mut room) else { return Ok(None) };
-    Ok(Some([&record[..front], &room[..len]].concat()))
+    let len = now.write(name, &mut room)?;
+    Some([&record[..front], &room[..len]].concat())
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::commit_steps::{JournalPath, Step, Way, found_at};
 use super::entry_state::EntryState;
+use super::fresh_origins::TakenBack;
 use super::kept_entries::{REPLACED, find_kept, kept_in_try, move_entry, new_beside, old_beside};
 use super::step_execution::{RunningCommit, apply_time};
 use super::step_journal::Kept;
@@ -21,8 +22,10 @@ fn changed_meanwhile() -> io::Error {
     io::Error::other("another process has changed it since then")
 }
 
-/// Takes back all steps, and removes the copies beside their names.
-pub(super) fn take_back(commit: &mut RunningCommit) -> Result<()> {
+/// Takes back all steps, and removes the copies beside their names. Returns the states of what was
+/// taken back.
+pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
+    let mut taken_back = TakenBack::new();
     for number in (0..commit.journal.steps.len()).rev() {
         let step = commit.journal.steps[number].clone();
         let is_done = commit.journal.progress(number).is_done;
@@ -34,14 +37,25 @@ pub(super) fn take_back(commit: &mut RunningCommit) -> Result<()> {
         if is_done || commit.journal.progress(number).kept.is_some() {
             commit.journal.note_taken_back(number);
         }
+        // The directory is held, so that this is the entry that the step has changed.
+        if let Some(before) = step.before()
+            && let Some((_, found)) = found_at(&commit.trees.lower, &step.path())?
+        {
+            taken_back.insert(before.file, (*before, EntryState::of(&found)));
+        }
     }
     remove_copies(commit)?;
     for (path, time) in &commit.journal.preamble.times {
-        if let Some((entry, _)) = found_at(&commit.trees.lower, &path.path())? {
+        if let Some((entry, found)) = found_at(&commit.trees.lower, &path.path())? {
             apply_time(&entry, *time).map_err(io_error("change", &path.path()))?;
+            if let Some((_, now)) = taken_back.get_mut(&EntryState::of(&found).file)
+                && let Ok(found) = entry.metadata()
+            {
+                *now = EntryState::of(&found);
+            }
         }
     }
-    Ok(())
+    Ok(taken_back)
 }
 
 /// Removes the copies that were made beside their names and have not got these, and the directory
