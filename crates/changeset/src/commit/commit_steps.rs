@@ -159,6 +159,8 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
         let is_free = is_removed.contains(&change.path);
         steps.push(install_step(&change.path, trees, is_free, is_nested)?);
     }
+    // What is held has wider permissions.
+    trees.release();
     // Deepest first: a change to an entry sets the time of its directory.
     let mut last = Vec::new();
     for change in changes.of_kind(ChangeKind::Attributes) {

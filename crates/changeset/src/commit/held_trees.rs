@@ -36,6 +36,12 @@ impl HeldTrees {
         })
     }
 
+    /// Holds no directory of the try any more, so that each has its own permissions.
+    pub(super) fn release(&self) {
+        self.upper.forget();
+        self.overlay.forget();
+    }
+
     /// Path of an entry of the try's directory of changes, for [`HeldTrees::in_overlay`].
     pub(super) fn path_in_overlay<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.overlay_directory).unwrap_or(path)

@@ -286,10 +286,14 @@ fn join(commit: &mut RunningCommit, number: usize, step: &Step) -> Result<()> {
     let trees = &commit.trees;
     let find = |path: &JournalPath| trees.in_overlay(&path.path());
     let names = (kept.iter().map(find), joined.iter().map(find));
-    linked_names::join(&copy, &original, names.0, names.1, &mut commit.copied)
+    linked_names::join(&copy, &original, names.0, names.1, &mut commit.copied)?;
+    commit.trees.release();
+    Ok(())
 }
 
 fn dress(commit: &mut RunningCommit, number: usize, path: &Path, mode: u32) -> io::Result<()> {
+    // What is held has wider permissions.
+    commit.trees.release();
     let (from, to) = (commit.trees.upper.entry(path)?, commit.trees.lower.entry(path)?);
     if commit.journal.progress(number).kept.is_none() {
         let kept = Kept::Metadata(KeptMetadata::of(&to)?);
