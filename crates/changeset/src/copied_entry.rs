@@ -10,6 +10,7 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::entry_metadata::{copy_metadata, times_of};
 use crate::held_tree::{HeldEntry, HeldTree};
+use crate::readable_entry::ReadableEntry;
 
 /// Files that were copied to another file system, by device and inode number of their copies in the
 /// upper tree: what further names of them become links to.
@@ -52,6 +53,7 @@ pub(crate) fn copy_whole(
             linked => return linked,
         }
     }
+    let _readable = ReadableEntry::new(from, &found)?;
     match found.file_type() {
         kind if kind.is_symlink() => to.create_symlink(&from.read_link()?)?,
         kind if kind.is_dir() => {

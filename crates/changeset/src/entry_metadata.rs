@@ -9,6 +9,7 @@ use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
 use serde::{Deserialize, Serialize};
 
 use crate::held_tree::HeldEntry;
+use crate::readable_entry::ReadableEntry;
 
 /// True if a process of the try could set the file's owners, so that the copy has those that the
 /// command asked for. Else the copy belongs to the user.
@@ -30,15 +31,11 @@ pub(crate) fn copy_metadata(from: &HeldEntry, to: &HeldEntry, found: &Metadata) 
     if could_change_owner(&there) && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
         to.set_owners(found.uid(), found.gid())?;
     }
-    if !found.is_symlink() {
-        let (from, path) = (from.path_through_descriptor(), to.path_through_descriptor());
-        copy_attributes(&from, &path, there.dev() == found.dev())?;
-        // Owners and access control lists have an effect on it.
-        if to.metadata()?.mode() != found.mode() {
-            to.set_mode(found.mode())?;
-        }
-    }
-    Ok(())
+    let _readable = ReadableEntry::new(from, found)?;
+    let (from, path) = (from.path_through_descriptor(), to.path_through_descriptor());
+    copy_attributes(&from, &path, there.dev() == found.dev())?;
+    // Owners and access control lists have an effect on it.
+    if found.is_symlink() { Ok(()) } else { to.change_mode(found.mode()) }
 }
 
 /// Metadata of an entry, kept so that a change can be taken back.
@@ -69,7 +66,7 @@ impl KeptMetadata {
             entry.set_owners(self.owners.0, self.owners.1)?;
         }
         set_attributes(&self.attributes, &entry.path_through_descriptor(), |_| true)?;
-        entry.set_mode(self.mode)?;
+        entry.change_mode(self.mode)?;
         entry.set_times(&modified_at(self.modified))
     }
 }

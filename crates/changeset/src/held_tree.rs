@@ -320,6 +320,14 @@ impl HeldEntry {
         set_mode_of(opened.as_fd(), mode)
     }
 
+    /// Sets permissions, unless the entry has them: only its owner may.
+    pub(crate) fn change_mode(&self, mode: u32) -> io::Result<()> {
+        match (self.metadata()?.mode() ^ mode) & 0o7777 {
+            0 => Ok(()),
+            _ => self.set_mode(mode),
+        }
+    }
+
     /// Holds the directory that the entry is.
     pub(crate) fn hold(&self) -> io::Result<HeldDirectory> {
         let opened = open_below(self.directory.descriptor(), Path::new(&self.name), HOLD)?;

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use crate::copied_entry::{CopiedFiles, copy_contents, copy_whole};
 use crate::entry_metadata::{copy_metadata, could_change_owner};
 use crate::held_tree::{HeldEntry, HeldTree};
+use crate::readable_entry::ReadableEntry;
 use crate::{Result, io_error};
 
 /// Moves the entry `from` to `to` in the tree `lower`, where nothing is or a file to replace.
@@ -100,6 +101,7 @@ pub(crate) fn temporary_sibling(entry: &HeldEntry) -> HeldEntry {
 /// Overwrites the contents of the file `to`, which stays the same inode. An interrupted write is
 /// repeated.
 pub(crate) fn write_into(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
+    let _readable = ReadableEntry::new(from, found)?;
     let (source, target) = (from.open(OFlags::RDONLY)?, open_to_write(to, &to.metadata()?)?);
     target.set_len(0)?;
     copy_contents(&source, &target)?;

@@ -12,6 +12,7 @@
 //! | [`running_processes`] | processes of the try that have not ended |
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
+//! | `readable_entry` | entries that their owner may not read, made readable for a commit |
 //! | `recorded_origins` | what names led to before their first change |
 //! | `linked_names` | names of one file |
 //! | `needed_room` | room on other file systems, before a commit |
@@ -35,6 +36,7 @@ mod install;
 mod linked_names;
 mod needed_room;
 mod printed_name;
+mod readable_entry;
 mod recorded_origins;
 pub mod recorded_reads;
 pub mod running_processes;

@@ -19,6 +19,7 @@ use crate::copied_entry::{CopiedFiles, copy_contents, have_same_contents};
 use crate::entry_metadata::{copy_metadata, could_change_owner, have_same_attributes, modified_at};
 use crate::held_tree::HeldEntry;
 use crate::install;
+use crate::readable_entry::ReadableEntry;
 use crate::recorded_origins::{Origins, origin};
 use crate::{Result, io_error};
 
@@ -179,6 +180,7 @@ pub(crate) fn link_again(copy: &HeldEntry, name: &HeldEntry) -> io::Result<()> {
 fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()> {
     let (from, to) = (copy.metadata()?, original.metadata()?);
     let is_owner = could_change_owner(&to);
+    let _readable = ReadableEntry::new(copy, &from)?;
     let about = |of: &Metadata| {
         (of.mode(), if is_owner { (of.uid(), of.gid()) } else { (0, 0) }, of.size())
     };

@@ -422,6 +422,7 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
             if !matches!(to.entry, ViewEntry::Absent) {
                 return Err(Errno(sys::EEXIST));
             }
+            reject_trailing_slash(to)?;
             mount_checks::check_mount_of_descriptor(layer, path, to)?;
             let follow = k::AT_SYMLINK_FOLLOW;
             return create_at(layer, to, |new| {

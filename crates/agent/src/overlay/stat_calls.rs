@@ -10,6 +10,7 @@ use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
 use super::path_walk::{self, WalkOptions};
+use super::permission_checks;
 use super::process_credentials;
 use super::view_entry::{Resolved, ViewEntry};
 use crate::plane::{self, Verdict};
@@ -34,6 +35,9 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallRes
     let PathArgument { dir, follow, .. } = name;
     let look = WalkOptions { follow, check: follow, ..path_walk::NO_FOLLOW };
     let found = path_walk::resolve(layer, dir, text, look)?;
+    if call.nr == nr::CHDIR {
+        permission_checks::may_search(layer, &found)?;
+    }
     redirect_resolved(layer, call, name.argument, &found)
 }
 

@@ -301,7 +301,7 @@ fn dress(commit: &mut RunningCommit, number: usize, path: &Path, mode: u32) -> i
     }
     stopping_points::pass()?;
     copy_metadata(&from, &to, &from.metadata()?)?;
-    to.set_mode(mode)
+    to.change_mode(mode)
 }
 
 /// Sets the time of a directory. The result has no state: nothing is compared by it.
