@@ -12,6 +12,7 @@ mod nested_tries;
 mod outside_effects;
 mod own_paths;
 mod printed_changes;
+mod random_bodies;
 mod same_results;
 mod stale_reads;
 mod swapped_directories;
