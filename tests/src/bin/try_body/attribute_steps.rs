@@ -40,14 +40,14 @@ fn done(result: std::result::Result<(), rustix::io::Errno>) -> Result {
 }
 
 fn chmod(context: &mut Context) -> Result {
-    // An ordinary user keeps the right to read and search: a directory without it cannot be renamed
-    // in a try (docs/guide/try.md).
+    // An ordinary user keeps all rights to a directory: without them it cannot be renamed in a try,
+    // or files in it are committed in place (docs/guide/try.md).
     let path = context.path();
     let modes = [0o644, 0o600, 0o755, 0o444, 0, 0o4755, 0o2755, 0o1777, 0o500];
     let mode = context.one_of(&modes);
     let is_user = !rustix::process::geteuid().is_root();
     let is_kept = is_user && std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
-    let mode = if is_kept { mode | 0o500 } else { mode };
+    let mode = if is_kept { mode | 0o700 } else { mode };
     done(rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty()))
 }
 

@@ -140,7 +140,7 @@ fn decorate(random: &mut Random, path: &Path, may_give: bool) {
     // Their owner may search and list all directories: a try cannot look into one that its command
     // gives itself these rights to (docs/guide/try.md).
     let modes =
-        if found.is_dir() { [0o755, 0o2775, 0o1777, 0o555] } else { [0o600, 0o755, 0o664, 0o444] };
+        if found.is_dir() { [0o755, 0o2775, 0o1777, 0o751] } else { [0o600, 0o755, 0o664, 0o444] };
     let mode = random.one_of(&modes);
     if found.is_symlink() {
         if may_give && choice == 0 {
