@@ -9,6 +9,11 @@ impl Seed {
         Seed(runahead_harness::seed())
     }
 
+    /// Generator of a known seed.
+    pub fn of(seed: u64) -> Self {
+        Seed(seed)
+    }
+
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -2,7 +2,7 @@
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
-use crate::step_context::{Context, Kind, Result};
+use crate::step_context::{Context, Kind, Result, done};
 
 /// Access control lists in the kernel's form (linux/posix_acl_xattr.h): owner rwx, user 65534 rw or
 /// rwx, group r-x, mask rwx, others nothing or r-x.
@@ -34,10 +34,6 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "touch", run: touch },
     Kind { name: "umask", run: umask },
 ];
-
-fn done(result: std::result::Result<(), rustix::io::Errno>) -> Result {
-    result.map(|()| "done".into())
-}
 
 fn chmod(context: &mut Context) -> Result {
     // An ordinary user keeps all rights to a directory: without them it cannot be renamed in a try,

@@ -2,7 +2,7 @@
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
-use crate::step_context::{Context, Kind, Result, open};
+use crate::step_context::{Context, Kind, Result, done, open};
 
 pub const KINDS: &[Kind] = &[
     Kind { name: "unlink", run: |context| done(rustix::fs::unlink(context.path())) },
@@ -30,10 +30,6 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "canonical", run: canonical },
     Kind { name: "chdir-and-back", run: change_directory },
 ];
-
-fn done(result: std::result::Result<(), rustix::io::Errno>) -> Result {
-    result.map(|()| "done".into())
-}
 
 fn make_directory(context: &mut Context) -> Result {
     let path = context.path();

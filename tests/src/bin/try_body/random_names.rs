@@ -1,30 +1,28 @@
 //! Random numbers of one step, and names drawn with them.
 
-/// A small generator (splitmix64).
-pub struct Random(u64);
+use runahead_tests::Seed;
+
+/// Random numbers, and names.
+pub struct Random(Seed);
 
 /// Names of entries. So few that steps meet the entries of others.
 pub const NAMES: [&str; 6] = ["a", "b", "c", "d", "l", "x y"];
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Random(seed)
+        Random(Seed::of(seed))
     }
 
     /// Generator of step number `step` of a body.
     pub fn of_step(seed: u64, step: u64) -> Self {
-        let mut random = Random(seed ^ (step + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed ^ (step + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         random.below(2);
         random
     }
 
     /// Number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound
+        self.0.below(bound)
     }
 
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {

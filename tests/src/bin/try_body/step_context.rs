@@ -92,6 +92,11 @@ impl Context {
     }
 }
 
+/// Result of a call that returns nothing.
+pub fn done(result: std::result::Result<(), Errno>) -> Result {
+    result.map(|()| "done".into())
+}
+
 /// Opens a file. Named pipes are opened without waiting for the other end.
 pub fn open(path: &str, flags: OFlags, mode: u32) -> std::result::Result<OwnedFd, Errno> {
     // A body must not wait for the other end of a pipe, and a try refuses to write to pipes of the
