@@ -33,6 +33,9 @@ pub(super) fn start(layer: Layer) -> Result<()> {
         true => address_space::map_shared(file.0, ChangeFilter::BYTES as u64)?,
         false => address_space::map_shared_to_read(file.0, ChangeFilter::BYTES as u64)?,
     };
+    // The tables are read at random: readahead would fill the file with pages that none reads.
+    // SAFETY: the advice changes no contents.
+    let _ = unsafe { sys::advise(at, ChangeFilter::BYTES as u64, k::MADV_RANDOM) };
     FILTERS[layer.index()].store(at as *mut ChangeFilter, Relaxed);
     if is_own {
         filter(layer).end_exec();
