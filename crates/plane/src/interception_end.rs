@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 use crate::arch::{self, CALLS, RUNAHEAD_INTEREST, TRAPPED};
 use crate::call_routing::set_interest;
 use crate::interception_state::{CALLING_OFF, REPORTS, RETIRED, STANDS_DOWN, is_retired};
-use crate::patch::has_threads;
+use crate::sys::has_threads;
 use crate::thread::{self, Thread};
 use crate::{dispatch_signal, policy, sent_signals, signal_block, signal_masks, sys};
 

@@ -93,6 +93,6 @@ pub use clone::note_forking;
 pub use intercepted_call::Call;
 pub use interception_end::{fail_open, retire, retire_all_threads, stand_down};
 pub use interception_start::{remember_process, start, start_in_shadow};
-pub use patch::has_threads;
 pub use policy::{AnyPolicy, Event, Interest, Next, Policy, ReportingPolicy, Token, Verdict};
 pub use signal_actions::{handled_signals, has_handlers};
+pub use sys::has_threads;

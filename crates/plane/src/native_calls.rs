@@ -34,7 +34,7 @@ pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
 
 /// Lets the program itself make a call that signals may interrupt.
 pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
-    if !signal_actions::has_handlers() && !crate::patch::has_threads() {
+    if !signal_actions::has_handlers() && !crate::sys::has_threads() {
         return false;
     }
     // What comes from here on finds the program at its call. (See `keep_mask` for what came

@@ -43,6 +43,7 @@ use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::policy::Event;
 use crate::spin_lock::Lock;
 use crate::sys::nr;
+use crate::sys::{has_threads, note_threads};
 use code_writer::{PAGE, Stubs};
 use shared_code::SharedRanges;
 use trap_counts::TrapCounts;
@@ -82,8 +83,6 @@ impl State {
     }
 }
 
-static THREADS: AtomicBool = AtomicBool::new(false);
-
 static KEEPS_FRAMES: AtomicBool = AtomicBool::new(false);
 
 /// The policy keeps frames of threads, to which they may go back; or not any more.
@@ -110,7 +109,7 @@ pub fn enable(allowed: bool) {
 
 /// The program is about to have a second thread.
 pub(super) fn another_thread() {
-    if !THREADS.swap(true, Relaxed) {
+    if !note_threads(true) {
         // With one thread the kernel registers us at once, with more it waits for some
         // milliseconds. (Where calls are reported nothing is patched.)
         STATE.try_with(|state| {
@@ -119,15 +118,10 @@ pub(super) fn another_thread() {
     }
 }
 
-/// True if the program has, or has had, more than one thread.
-pub fn has_threads() -> bool {
-    THREADS.load(Relaxed)
-}
-
 /// Resets the state in a forked child, which has one thread.
 pub(super) fn in_new_process() {
     STATE.break_open();
-    THREADS.store(false, Relaxed);
+    note_threads(false);
     STATE.try_with(|state| {
         // A child may not inherit the registration with the kernel.
         state.synchronises = None;

@@ -157,10 +157,11 @@ mod process_ids;
 mod program_memory;
 
 pub use process_ids::{getpid, getppid, gettid, groups, queue_to_self, users};
-pub(crate) use program_memory::remember_process;
 pub use program_memory::{
-    GATHER_MAX, IoVec, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather, scatter,
+    GATHER_MAX, IoVec, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather, has_threads,
+    scatter,
 };
+pub(crate) use program_memory::{note_threads, remember_process};
 
 /// close(2).
 pub fn close(fd: Fd) -> Result<u64> {

@@ -56,7 +56,7 @@ pub fn stop_others() -> sys::Result<Stopped> {
     if !keep_others_from_stopping() {
         return Err(sys::Errno(sys::EAGAIN));
     }
-    if !crate::patch::has_threads() {
+    if !crate::sys::has_threads() {
         return Ok(Stopped(0));
     }
     let number = LAST.load(Relaxed) % (WAITS - 1) + 1;

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::{EAGAIN, EFAULT, EINTR, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Result, check, nr};
+use super::{
+    EAGAIN, EFAULT, EINTR, EINVAL, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Result, check, nr,
+};
 use crate::arch::syscall;
 use crate::sys::{self, PAGE};
 
@@ -37,8 +39,27 @@ impl IoVec {
     }
 }
 
-/// process_vm_readv(2) of this process: into one place, from `count`.
+/// True if the process has, or has had, more than one thread.
+static HAS_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// True if the process has, or has had, more than one thread.
+pub fn has_threads() -> bool {
+    HAS_THREADS.load(Relaxed)
+}
+
+/// Notes that the process is about to have a second thread, or that it is a forked child, which has
+/// one. Returns what was noted before.
+pub(crate) fn note_threads(has: bool) -> bool {
+    HAS_THREADS.swap(has, Relaxed)
+}
+
+/// Reads as process_vm_readv(2) of this process does: into one place, from several.
 fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
+    if !has_threads()
+        && let Some(read) = read_alone(local.base, remote)
+    {
+        return read;
+    }
     if IS_REFUSED.load(Relaxed) {
         return read_what_is_there(local.base, remote);
     }
@@ -61,6 +82,53 @@ fn read_program(local: &IoVec, remote: &[IoVec]) -> Result<u64> {
         // it may not read that by this name. ESRCH: the first thread has ended.
         Err(Errno(EPERM | ESRCH | ENOSYS)) => of_this_process(),
         read => read,
+    }
+}
+
+/// Most pieces, and longest piece in bytes, that [`read_alone`] copies.
+const ALONE_PIECES: usize = 4;
+const ALONE_MAX: u64 = 4 * PAGE;
+
+/// Copies as process_vm_readv(2) does, in a third of the time for short pieces, where no other
+/// thread can unmap memory meanwhile. `None`: the kernel does not tell what can be read, or one
+/// call is faster.
+fn read_alone(mut to: u64, remote: &[IoVec]) -> Option<Result<u64>> {
+    if remote.len() > ALONE_PIECES {
+        return None;
+    }
+    let mut copied = 0;
+    for &IoVec { base: from, len } in remote {
+        if len > ALONE_MAX {
+            return None;
+        }
+        let Some(end) = from.checked_add(len) else { return Some(Err(Errno(EFAULT))) };
+        let first = from & !(PAGE - 1);
+        let mut pages = (first..end).step_by(PAGE as usize).map(|page| is_readable(page.max(from)));
+        match pages.find(|readable| *readable != Some(true)) {
+            None => {}
+            Some(None) => return None,
+            Some(_) if copied == 0 => return Some(Err(Errno(EFAULT))),
+            Some(_) => break,
+        }
+        // SAFETY: all pages can be read, and stay so; `to` has room for all pieces.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) };
+        to += len;
+        copied += len;
+    }
+    Some(Ok(copied))
+}
+
+/// True if the page of an address can be read; `None` if the kernel does not tell.
+///
+/// rt_sigprocmask(2) reads the mask before it refuses an operation that it does not know. It is the
+/// cheapest call that reads memory and does nothing.
+fn is_readable(at: u64) -> Option<bool> {
+    const UNKNOWN: u64 = u64::MAX;
+    const MASK_BYTES: u64 = 8;
+    match call!(nr::RT_SIGPROCMASK, UNKNOWN, at & !(MASK_BYTES - 1), 0, MASK_BYTES) {
+        Err(Errno(EINVAL)) => Some(true),
+        Err(Errno(EFAULT)) => Some(false),
+        _ => None,
     }
 }
 
