@@ -1,6 +1,7 @@
 //! Changes that a commit of a try would make.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -185,9 +186,8 @@ impl Changes {
         origins: &Origins,
         index: &LinkIndex,
     ) -> Result<()> {
-        for entry in self.entries(upper)? {
+        for (entry, found) in self.entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             let current = current_metadata(&path)?;
             let is_gone = origins.whiteouts.contains(&path);
             let is_directory = current.as_ref().is_some_and(Metadata::is_dir);
@@ -226,9 +226,8 @@ impl Changes {
 
     /// Adds everything below a new directory.
     fn add_new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
-        for entry in self.entries(upper)? {
+        for (entry, found) in self.entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             self.add(Change {
                 kind: ChangeKind::Added,
                 file_type: FileType::of(&found),
@@ -279,14 +278,16 @@ impl Changes {
         }
     }
 
-    /// Returns the names in an upper directory, sorted.
-    fn entries(&mut self, directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+    /// Returns the entries of an upper directory, by name.
+    fn entries(&mut self, directory: &Path) -> Result<Vec<(OsString, Metadata)>> {
         self.widened.add(directory);
         let list = fs::read_dir(directory).map_err(io_error("list", directory))?;
-        let names: std::io::Result<Vec<_>> = list.map(|entry| Ok(entry?.file_name())).collect();
-        let mut names = names.map_err(io_error("list", directory))?;
-        names.sort();
-        Ok(names)
+        let entries: std::io::Result<Vec<_>> = list
+            .map(|entry| entry.and_then(|entry| Ok((entry.file_name(), entry.metadata()?))))
+            .collect();
+        let mut entries = entries.map_err(io_error("examine", directory))?;
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(entries)
     }
 
     /// Adds everything at and below a whiteout.
