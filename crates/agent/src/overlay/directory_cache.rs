@@ -24,30 +24,34 @@ pub(super) enum DirectoryState {
     Upper,
 }
 
-/// Hashes of paths for each layer. The lowest two bits are the state of the directory: 0 none, 1
-/// lower, 2 merged, 3 upper.
+/// Hashes of paths for each layer. The lowest three bits are the state of the directory: 0 none, 1
+/// lower, 2 merged, 3 upper, 4 merged with [`has_equal_rights`].
 static CACHE: [[AtomicU64; CACHED]; LAYERS_MAX] =
     [const { [const { AtomicU64::new(0) }; CACHED] }; LAYERS_MAX];
 
+/// Bits of the state, and its value for merged directories whose rights are equal in both trees.
+const STATE: u64 = 7;
+const EQUAL_RIGHTS: u64 = 4;
+
 fn key(layer: Layer, path: PathHash) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    (path.bits() ^ change_filter::filter(layer).generation().wrapping_mul(STEP)) & !3
+    (path.bits() ^ change_filter::filter(layer).generation().wrapping_mul(STEP)) & !STATE
 }
 
 fn slot(layer: Layer, key: u64) -> &'static AtomicU64 {
-    &CACHE[layer.index()][(key >> 2) as usize % CACHED]
+    &CACHE[layer.index()][(key >> 3) as usize % CACHED]
 }
 
 /// Returns the state of a directory if it is cached.
 pub(super) fn cached_state(layer: Layer, path: PathHash) -> Option<DirectoryState> {
     let key = key(layer, path);
     let word = slot(layer, key).load(Relaxed);
-    if word & !3 != key {
+    if word & !STATE != key {
         return None;
     }
-    match word & 3 {
+    match word & STATE {
         1 if !change_filter::filter(layer).has(path) => Some(DirectoryState::Lower),
-        2 => Some(DirectoryState::Merged),
+        2 | EQUAL_RIGHTS => Some(DirectoryState::Merged),
         3 => Some(DirectoryState::Upper),
         _ => None,
     }
@@ -62,4 +66,17 @@ pub(super) fn cache_state(layer: Layer, path: PathHash, directory: DirectoryStat
     };
     let key = key(layer, path);
     slot(layer, key).store(key | how, Relaxed);
+}
+
+/// True if a merged directory is known to have one owner and mode in both trees, and no attributes
+/// of chattr(1). So the kernel checks a change in the upper directory as it would in the lower one.
+pub(super) fn has_equal_rights(layer: Layer, path: PathHash) -> bool {
+    let key = key(layer, path);
+    slot(layer, key).load(Relaxed) == key | EQUAL_RIGHTS
+}
+
+/// Caches that a merged directory has equal rights.
+pub(super) fn cache_equal_rights(layer: Layer, path: PathHash) {
+    let key = key(layer, path);
+    slot(layer, key).store(key | EQUAL_RIGHTS, Relaxed);
 }

@@ -29,6 +29,8 @@ pub(super) struct EntryRights {
     attributes: u32,
     /// True if the upper entry has the owner, so that the kernel's check of it is right.
     is_upper_owner: bool,
+    /// True if the lower and the upper entry have equal rights.
+    are_equal: bool,
 }
 
 impl EntryRights {
@@ -58,7 +60,8 @@ impl EntryRights {
 
     fn plain(stat: &Stat, is_upper_owner: bool) -> Self {
         let mode = stat.kind() | stat.mode();
-        EntryRights { owner: stat.owner, mode, attributes: stat.attributes, is_upper_owner }
+        let (owner, attributes) = (stat.owner, stat.attributes);
+        EntryRights { owner, mode, attributes, is_upper_owner, are_equal: false }
     }
 
     fn both(lower: &Stat, upper: &Stat) -> Self {
@@ -66,7 +69,9 @@ impl EntryRights {
         let is_upper_owner = lower.owner == upper.owner || process_credentials::copies_owners();
         let owner = if is_upper_owner { upper.owner } else { lower.owner };
         let mode = upper.kind() | upper.mode();
-        EntryRights { owner, mode, attributes: lower.attributes, is_upper_owner }
+        let are_equal =
+            lower.owner == upper.owner && lower.mode() == upper.mode() && !lower.is_protected();
+        EntryRights { owner, mode, attributes: lower.attributes, is_upper_owner, are_equal }
     }
 
     pub(super) fn kind(&self) -> u32 {
@@ -83,6 +88,10 @@ impl EntryRights {
 
     pub(super) fn is_append_only(&self) -> bool {
         self.attributes & k::STATX_ATTR_APPEND != 0
+    }
+
+    pub(super) fn are_equal(&self) -> bool {
+        self.are_equal
     }
 
     pub(super) fn is_mount_point(&self) -> bool {

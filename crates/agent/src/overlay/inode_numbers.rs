@@ -3,7 +3,7 @@
 //! A program that looks at a file before and after its copy-up finds the same file.
 
 use linux_raw_sys::general as k;
-use runahead_abi::overlay::InodeOrigins;
+use runahead_abi::overlay::{InodeOrigins, Origin};
 use runahead_abi::{FileId, device_number};
 
 use super::call_results::{Call, CallResult, answer_call, copy_to_program};
@@ -59,7 +59,8 @@ fn result_address(call: &Call) -> (u64, bool) {
     }
 }
 
-fn read_result<T: sys::PlainData>(at: u64) -> Result<T> {
+/// Reads a result that the kernel just wrote.
+pub(super) fn read_result<T: sys::PlainData>(at: u64) -> Result<T> {
     match plane::has_threads() {
         // SAFETY: the kernel has just written there, and no other thread can have taken it away;
         // plain data.
@@ -127,6 +128,18 @@ fn from_st_dev(device: u64) -> u64 {
     let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
     let minor = (device & 0xff) | (device >> 12 & !0xff);
     device_number(major as u32, minor as u32)
+}
+
+/// Origin of the entry that the result of stat(2), which the kernel just wrote, is about.
+pub(super) fn origin_of_result(call: &Call) -> Result<Origin> {
+    let result: k::stat = read_result(result_address(call).0)?;
+    Ok(Origin {
+        file: FileId { device: from_st_dev(result.st_dev), inode: result.st_ino },
+        mode: result.st_mode.into(),
+        size: result.st_size as u64,
+        mtime: [result.st_mtime as u64, result.st_mtime_nsec as u64],
+        ctime: [result.st_ctime as u64, result.st_ctime_nsec as u64],
+    })
 }
 
 fn to_st_dev(device: u64) -> u64 {

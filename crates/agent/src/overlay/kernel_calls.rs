@@ -90,19 +90,7 @@ impl Stat {
         // SAFETY: integers, for which zero is valid.
         let mut statx: k::statx = unsafe { core::mem::zeroed() };
         make(&raw mut statx)?;
-        let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
-        let device = device_number(statx.stx_dev_major, statx.stx_dev_minor);
-        let origin = Origin {
-            file: FileId { device, inode: statx.stx_ino },
-            mode: statx.stx_mode.into(),
-            size: statx.stx_size,
-            mtime: time(statx.stx_mtime),
-            ctime: time(statx.stx_ctime),
-        };
-        let accessed = time(statx.stx_atime).map(|part| part as i64);
-        let (owner, group, links) = (statx.stx_uid, statx.stx_gid, statx.stx_nlink);
-        let attributes = statx.stx_attributes as u32;
-        Ok(Stat { origin, accessed, owner, group, links, attributes })
+        Ok(Stat::from(&statx))
     }
 
     /// Bits of `S_IFMT`.
@@ -138,6 +126,28 @@ impl Stat {
     pub(super) fn times(&self) -> [i64; 4] {
         let ([a, b], [c, d]) = (self.accessed, self.origin.mtime.map(|part| part as i64));
         [a, b, c, d]
+    }
+}
+
+impl From<&k::statx> for Stat {
+    fn from(statx: &k::statx) -> Self {
+        let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
+        let device = device_number(statx.stx_dev_major, statx.stx_dev_minor);
+        let origin = Origin {
+            file: FileId { device, inode: statx.stx_ino },
+            mode: statx.stx_mode.into(),
+            size: statx.stx_size,
+            mtime: time(statx.stx_mtime),
+            ctime: time(statx.stx_ctime),
+        };
+        Stat {
+            origin,
+            accessed: time(statx.stx_atime).map(|part| part as i64),
+            owner: statx.stx_uid,
+            group: statx.stx_gid,
+            links: statx.stx_nlink,
+            attributes: statx.stx_attributes as u32,
+        }
     }
 }
 

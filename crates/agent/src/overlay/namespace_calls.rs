@@ -18,14 +18,31 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 /// Size in bytes of one read of a directory's records.
 const ENTRIES_BYTES: usize = 2048;
 
-/// Prepares the creation of an absent entry: copies up the parent directory and records the change.
-pub(super) fn prepare_create(layer: Layer, found: &mut Resolved) -> Result<()> {
+/// Kind of an entry that is about to be created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NewEntry {
+    Directory,
+    Other,
+}
+
+/// Prepares the creation of an absent entry: copies up the parent directory and marks the change.
+///
+/// A name without an origin was absent. A directory's origin is recorded: those without one are in
+/// the upper tree because something below them was changed.
+pub(super) fn prepare_create(layer: Layer, found: &mut Resolved, kind: NewEntry) -> Result<()> {
     permission_checks::may_create(found)?;
     copy_up::copy_up_parent(layer, found)?;
     if found.parent == DirectoryState::Upper {
         return Ok(());
     }
     change_filter::mark_changed(&found.path);
+    match kind {
+        NewEntry::Directory => record_absence(layer, found),
+        NewEntry::Other => Ok(()),
+    }
+}
+
+fn record_absence(layer: Layer, found: &Resolved) -> Result<()> {
     match whiteouts::is_whiteout(&found.path) {
         true => Ok(()),
         false => whiteouts::record_origin(layer, &found.path, &Origin::ABSENT),
@@ -36,6 +53,7 @@ pub(super) fn prepare_create(layer: Layer, found: &mut Resolved) -> Result<()> {
 pub(super) fn create_at(
     layer: Layer,
     found: &mut Resolved,
+    kind: NewEntry,
     work: impl FnOnce(u64) -> Result<u64>,
 ) -> Result<u64> {
     match found.entry {
@@ -43,13 +61,14 @@ pub(super) fn create_at(
         ViewEntry::Outside => return work(found.path.lower_address()),
         _ => return Err(Errno(sys::EEXIST)),
     }
-    prepare_create(layer, found)?;
+    prepare_create(layer, found, kind)?;
     work(found.path.upper_address())
 }
 
 /// Handles mkdir(2).
 pub(super) fn make_directory(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
-    let made = create_at(layer, found, |path| kernel_calls::mkdir(path, mode))?;
+    let kind = NewEntry::Directory;
+    let made = create_at(layer, found, kind, |path| kernel_calls::mkdir(path, mode))?;
     if matches!(found.entry, ViewEntry::Absent) {
         directory_cache::cache_state(layer, found.path.hash(), DirectoryState::Upper);
     }
@@ -72,13 +91,13 @@ pub(super) fn make_node(layer: Layer, found: &mut Resolved, mode: u32) -> Result
         permission_checks::may_create(found)?;
         return Err(Errno(sys::EPERM));
     }
-    create_at(layer, found, |path| syscall!(nr::MKNOD, path, mode, 0))
+    create_at(layer, found, NewEntry::Other, |path| syscall!(nr::MKNOD, path, mode, 0))
 }
 
 /// Handles symlink(2). `text` is an address in the agent's memory.
 pub(super) fn make_symlink(layer: Layer, found: &mut Resolved, text: u64) -> Result<u64> {
     reject_trailing_slash(found)?;
-    create_at(layer, found, |path| kernel_calls::symlink(text, path))
+    create_at(layer, found, NewEntry::Other, |path| kernel_calls::symlink(text, path))
 }
 
 /// Fails with ENOENT if a file would be created by a path with a trailing slash.
@@ -342,8 +361,13 @@ pub(super) fn rename(
     copy_up_whole(layer, from)?;
     if exchange {
         copy_up_whole(layer, to)?;
+        for (found, other_is_directory) in [(&*from, to_directory), (&*to, from_directory)] {
+            if other_is_directory && found.parent != DirectoryState::Upper {
+                record_absence(layer, found)?;
+            }
+        }
     } else {
-        clear_destination(layer, to, to_directory)?;
+        clear_destination(layer, to, from_directory, to_directory)?;
     }
     let renamed = kernel_calls::rename(from.path.upper_address(), to.path.upper_address(), flags);
     if renamed.is_ok() && !exchange {
@@ -373,7 +397,7 @@ fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Re
     if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (to_directory, &to.entry) {
         check_empty(layer, &to.path)?;
     }
-    clear_destination(layer, to, to_directory)?;
+    clear_destination(layer, to, is_directory, to_directory)?;
     let renamed = kernel_calls::rename(from.path.lower_address(), to.path.upper_address(), 0);
     if renamed.is_ok() {
         link_index::count_removed_name(layer, &to.entry);
@@ -385,9 +409,15 @@ fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Re
 }
 
 /// Clears the destination of a rename: removes or hides what is there.
-fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Result<()> {
+fn clear_destination(
+    layer: Layer,
+    to: &mut Resolved,
+    from_directory: bool,
+    is_directory: bool,
+) -> Result<()> {
+    let kind = if from_directory { NewEntry::Directory } else { NewEntry::Other };
     match to.entry {
-        ViewEntry::Absent => prepare_create(layer, to),
+        ViewEntry::Absent => prepare_create(layer, to, kind),
         ViewEntry::Merged(lower, upper) => {
             kernel_calls::rmdir(to.path.upper_address())?;
             inode_numbers::forget(layer, &upper);
@@ -425,7 +455,7 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
             reject_trailing_slash(to)?;
             mount_checks::check_mount_of_descriptor(layer, path, to)?;
             let follow = k::AT_SYMLINK_FOLLOW;
-            return create_at(layer, to, |new| {
+            return create_at(layer, to, NewEntry::Other, |new| {
                 syscall!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
@@ -445,7 +475,7 @@ pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Resu
     }
     copy_up::copy_up_file(layer, from, true)?;
     let old = from.path.upper_address();
-    let made = create_at(layer, to, |new| kernel_calls::link(old, new));
+    let made = create_at(layer, to, NewEntry::Other, |new| kernel_calls::link(old, new));
     if let (Ok(_), ViewEntry::Upper(stat)) = (&made, &from.entry) {
         link_index::count_added_name(layer, stat);
     }

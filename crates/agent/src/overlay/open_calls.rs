@@ -4,18 +4,20 @@
 //! then on calls on the descriptor need no agent.
 
 use linux_raw_sys::general as k;
-use runahead_abi::overlay::flag;
+use runahead_abi::overlay::{ReadKind, flag};
 
 use super::call_results::{self, Call, CallResult, answer_attempt};
+use super::descriptor_cache::UpperFile;
 use super::kernel_calls::syscall;
 use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::lower_layer;
+use super::namespace_calls::NewEntry;
 use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, WalkOptions};
 use super::view_entry::{LastComponent, Resolved, ViewEntry};
 use super::{
     change_filter, copy_up, descriptor_paths, kernel_protections, namespace_calls,
-    permission_checks, thread_names,
+    permission_checks, recorded_calls, thread_names,
 };
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -103,14 +105,23 @@ pub(super) fn open(layer: Layer, call: &Call, how: OpenRequest) -> CallResult {
 }
 
 fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
-    if change_filter::filter(layer).is_empty() {
-        return Ok(Verdict::NATIVE);
-    }
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(how.at, &mut room)?;
     let (follow, no_symlinks) = (how.follows(), how.no_links());
     let look = WalkOptions { follow, check: false, no_symlinks, ..path_walk::NO_FOLLOW };
-    let found = path_walk::resolve(layer, how.dir, text, look)?;
+    let kind = if how.is_path_only() { ReadKind::Existence } else { ReadKind::Entry };
+    let first = WalkOptions { unchecked_in_upper: !how.is_path_only(), ..look };
+    let found = recorded_calls::resolve(layer, how.dir, text, first, kind)?;
+    let Some(mut found) = found else { return Ok(Verdict::NATIVE) };
+    if let ViewEntry::UncheckedUpper = found.entry {
+        let direct = OpenRequest { flags: how.flags | k::O_NOFOLLOW, ..*how };
+        let opened = open_upper(layer, call, &direct, found.path.upper_address())?;
+        let is_link = [sys::ELOOP, sys::ENOTDIR].map(sys::fail).map(Some);
+        if !follow || !is_link.contains(&opened.answered()) {
+            return Ok(opened);
+        }
+        found = recorded_calls::resolve_following(layer, how.dir, text, look, kind)?;
+    }
     if let ViewEntry::Unchecked = found.entry
         && follow
     {
@@ -139,8 +150,10 @@ fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
 fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     match found.entry {
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
-        ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
-        ViewEntry::Indexed(stat) => open_upper(call, how, IndexPath::new(layer, &stat).address()),
+        ViewEntry::Upper(_) => open_upper(layer, call, how, found.path.upper_address()),
+        ViewEntry::Indexed(stat) => {
+            open_upper(layer, call, how, IndexPath::new(layer, &stat).address())
+        }
         ViewEntry::Merged(..) if !how.is_path_only() => {
             permission_checks::may_list(layer, found)?;
             open_lower(layer, call, how, found.path.lower_address())
@@ -152,10 +165,14 @@ fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved)
     }
 }
 
-fn open_upper(call: &Call, how: &OpenRequest, path: u64) -> CallResult {
+fn open_upper(layer: Layer, call: &Call, how: &OpenRequest, path: u64) -> CallResult {
     let args = [AT_FDCWD as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is one of ours.
     let ret = unsafe { call.attempt(nr::OPENAT, &args) };
+    // Its metadata is often set by the descriptor next.
+    if ret >= 0 && how.access_mode() != k::O_RDONLY && layer == Layer::top() {
+        UpperFile::of(ret as Fd).note();
+    }
     Ok(answer_attempt(call, ret))
 }
 
@@ -185,7 +202,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     if let ViewEntry::UncheckedUpper = found.entry {
         // The kernel creates the file, or opens what exists, unless that is a symbolic link.
         let alike = OpenRequest { flags: how.flags | k::O_NOFOLLOW, ..*how };
-        let opened = open_upper(call, &alike, found.path.upper_address())?;
+        let opened = open_upper(layer, call, &alike, found.path.upper_address())?;
         if !how.follows() || opened.answered() != Some(sys::fail(sys::ELOOP)) {
             return Ok(opened);
         }
@@ -201,8 +218,8 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::EINVAL));
             }
-            namespace_calls::prepare_create(layer, &mut found)?;
-            return open_upper(call, how, found.path.upper_address());
+            namespace_calls::prepare_create(layer, &mut found, NewEntry::Other)?;
+            return open_upper(layer, call, how, found.path.upper_address());
         }
         _ if how.is_temporary() => {
             Resolved::directory(&found)?;
@@ -238,9 +255,9 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
             let reads = if how.access_mode() == k::O_WRONLY { 0 } else { READ };
             permission_checks::may_open_to_write(layer, &found, WRITE | reads, how.flags)?;
             copy_up::copy_up_file(layer, &mut found, how.flags & k::O_TRUNC == 0)?;
-            open_upper(call, how, found.path.upper_address())
+            open_upper(layer, call, how, found.path.upper_address())
         }
-        ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
+        ViewEntry::Upper(_) => open_upper(layer, call, how, found.path.upper_address()),
         // Something exists, so nothing is created. The kernel denies opening what is no file, or
         // its effects stay inside the try.
         _ => {
@@ -256,7 +273,7 @@ fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved
         permission_checks::may_make_temporary(layer, found)?;
         copy_up::copy_up_directory(layer, &found.path)?;
     }
-    open_upper(call, how, found.path.upper_address())
+    open_upper(layer, call, how, found.path.upper_address())
 }
 
 /// Opens an entry outside the view.

@@ -3,7 +3,8 @@
 
 use linux_raw_sys::general as k;
 
-use super::directory_cache::DirectoryState;
+use super::change_filter;
+use super::directory_cache::{self, DirectoryState};
 use super::entry_rights::{EntryRights, READ, SEARCH, WRITE};
 use super::layer::Layer;
 use super::process_credentials::{self, Capability};
@@ -13,7 +14,17 @@ use crate::sys::{self, Errno, Result};
 
 /// Checks that entries may be created in the parent directory.
 pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
-    parent_for_change(found).map(drop)
+    match kernel_checks_parent(found) {
+        true => Ok(()),
+        false => parent_for_change(found).map(drop),
+    }
+}
+
+/// True if the kernel's check of a change in the parent's upper directory is known to be right.
+fn kernel_checks_parent(found: &mut Resolved) -> bool {
+    let layer = found.path.layer();
+    found.parent == DirectoryState::Merged
+        && found.path.with_parent(|parent| directory_cache::has_equal_rights(layer, parent.hash()))
 }
 
 /// Checks write access to the parent directory. Returns its rights, unless it is only in the upper
@@ -26,6 +37,9 @@ fn parent_for_change(found: &mut Resolved) -> Result<Option<EntryRights>> {
     found.path.with_parent(|parent| {
         let rights = EntryRights::of_directory(parent, state)?;
         rights.check_access(parent, state == DirectoryState::Lower, WRITE | SEARCH)?;
+        if rights.are_equal() {
+            directory_cache::cache_equal_rights(parent.layer(), parent.hash());
+        }
         Ok(Some(rights))
     })
 }
@@ -60,7 +74,12 @@ fn may_access_merged(layer: Layer, found: &Resolved, how: u32) -> Result<()> {
 
 /// Checks that the entry may be removed from its parent directory.
 pub(super) fn may_remove(layer: Layer, found: &mut Resolved) -> Result<()> {
-    let parent = parent_for_change(found)?;
+    let is_own = matches!(found.entry, ViewEntry::Upper(_))
+        && !change_filter::filter(layer).has_copies_without_rights();
+    let parent = match is_own && kernel_checks_parent(found) {
+        true => None,
+        false => parent_for_change(found)?,
+    };
     let Some(entry) = EntryRights::of(layer, found) else { return Ok(()) };
     if let Some(parent) = parent {
         let is_others = || {

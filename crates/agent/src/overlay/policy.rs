@@ -9,6 +9,7 @@ use super::call_results::{self, Call, CallResult, answer_call, path_buffer, read
 use super::kernel_calls::syscall;
 use super::layer::{self, Layer};
 use super::lower_layer::{self, CallHandler};
+use super::namespace_calls::NewEntry;
 use super::open_calls::{self, OpenRequest};
 use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW};
 use super::stat_calls::{self, PathArgument};
@@ -115,7 +116,6 @@ fn resolve_argument(
 }
 
 fn handle_call(layer: Layer, call: &Call) -> CallResult {
-    recorded_calls::record_call(layer, call);
     let a = call.args;
     let here = AT_FDCWD;
     let look = |dir, argument, follow| PathArgument { dir, argument, follow };
@@ -150,7 +150,8 @@ fn handle_call(layer: Layer, call: &Call) -> CallResult {
         nr::FACCESSAT2 => stat_calls::access(layer, call, look(call.fd(0), 1, follows(a[3]))),
         nr::READLINK => stat_calls::read_link(layer, call, look(here, 0, false)),
         nr::READLINKAT => stat_calls::read_link(layer, call, look(call.fd(0), 1, false)),
-        nr::STATFS | nr::GETXATTR | nr::LISTXATTR | nr::CHDIR => {
+        nr::CHDIR => stat_calls::change_directory(layer, call, look(here, 0, true)),
+        nr::STATFS | nr::GETXATTR | nr::LISTXATTR => {
             stat_calls::redirect(layer, call, look(here, 0, true))
         }
         nr::LGETXATTR | nr::LLISTXATTR => stat_calls::redirect(layer, call, look(here, 0, false)),
@@ -240,7 +241,7 @@ fn link_at(layer: Layer, call: &Call) -> Result<u64> {
         // upper tree.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
-        return namespace_calls::create_at(layer, &mut to()?, |path| {
+        return namespace_calls::create_at(layer, &mut to()?, NewEntry::Other, |path| {
             syscall!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
         });
     }

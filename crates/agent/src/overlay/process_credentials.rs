@@ -28,14 +28,19 @@ pub(super) fn user() -> u32 {
 
 /// True if this process can give a copy another owner, and set its metadata all the same.
 pub(super) fn copies_owners() -> bool {
-    has(Capability::Chown) && has(Capability::Fowner)
+    has_all(&[Capability::Chown, Capability::Fowner])
 }
 
 /// True if the capability is in effect.
 pub(super) fn has(capability: Capability) -> bool {
+    has_all(&[capability])
+}
+
+fn has_all(capabilities: &[Capability]) -> bool {
     let header = [VERSION, 0];
     // Effective, permitted and inheritable ones, of 32 capabilities each.
     let mut sets = [0u32; 6];
     let read = syscall!(nr::CAPGET, header.as_ptr(), sets.as_mut_ptr());
-    read.is_ok() && sets[0] & 1 << capability as u32 != 0
+    let has = |capability: &Capability| sets[0] & 1 << *capability as u32 != 0;
+    read.is_ok() && capabilities.iter().all(has)
 }

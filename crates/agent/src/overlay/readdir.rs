@@ -8,15 +8,19 @@
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::PATH_MAX;
 use runahead_abi::overlay::LAYERS_MAX;
 
-use super::call_results::{Call, CallResult, answer_call};
+use super::call_results::{Call, CallResult, answer_call, copy_to_program};
 use super::directory_cache::DirectoryState;
 use super::kernel_calls::{self, OpenFile, Stat, syscall};
 use super::layer::Layer;
 use super::path_walk;
 use super::view_path::ViewPath;
-use super::{call_results, change_filter, descriptor_paths, dirent_records, whiteouts};
+use super::{
+    change_filter, descriptor_cache, dirent_records, read_recorder, recorded_calls, whiteouts,
+};
+use crate::path_text::PathBuf;
 use crate::plane::Verdict;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
@@ -45,16 +49,24 @@ fn find_listing(layer: Layer, fd: Fd) -> Option<&'static Listing> {
 
 /// Handles getdents64(2).
 pub(super) fn list(layer: Layer, call: &Call) -> CallResult {
-    if change_filter::filter(layer).is_empty() {
+    let records = call.nr == nr::GETDENTS64 && read_recorder::is_on(layer);
+    if change_filter::filter(layer).is_empty() && !records {
         return Ok(Verdict::NATIVE);
     }
     let fd = call.fd(0);
-    let mut room = call_results::path_buffer();
-    let Ok(len) = descriptor_paths::path_of_descriptor(fd, &mut room) else {
+    let mut room = PathBuf::from([0; PATH_MAX + 1]);
+    let Some(len) = descriptor_cache::directory(fd, &mut room) else {
         return Ok(Verdict::NATIVE);
     };
     let path = &room[..len];
-    if path.first() != Some(&b'/') || layer.strip_upper(path).is_some() {
+    if layer.strip_upper(path).is_some() {
+        return Ok(Verdict::NATIVE);
+    }
+    if records {
+        // Without a record its later changes are not found.
+        let _ = recorded_calls::record_listing(layer, path);
+    }
+    if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     // A lower layer may have made the directory.
@@ -92,7 +104,7 @@ fn list_merged(layer: Layer, call: &Call, fd: Fd, directory: &mut ViewPath) -> R
             }
             let kept = retain_shown(&mut entries[..len], directory, false)?;
             if kept > 0 {
-                call_results::copy_to_program(&entries[..kept], to)?;
+                copy_to_program(&entries[..kept], to)?;
                 return Ok(kept as u64);
             }
         }
@@ -116,7 +128,7 @@ fn list_merged(layer: Layer, call: &Call, fd: Fd, directory: &mut ViewPath) -> R
         }
         let kept = retain_shown(&mut entries[..len], directory, true)?;
         if kept > 0 {
-            call_results::copy_to_program(&entries[..kept], to)?;
+            copy_to_program(&entries[..kept], to)?;
             return Ok(kept as u64);
         }
     }

@@ -1,17 +1,18 @@
 //! Calls that read the lower tree, and what is recorded of them before they are made.
 //!
-//! A record is older than the read. So a change between the two is found.
+//! A record is older than the read, or made of its result. So a later change is found.
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
-use runahead_abi::overlay::{Origin, PathHash, ReadKind, names_hash};
+use runahead_abi::overlay::{ChangeFilter, Origin, PathHash, ReadKind, names_hash};
 
 use super::call_results::{self, Call, path_buffer};
 use super::kernel_calls::{self, OpenFile, Stat};
 use super::layer::Layer;
 use super::path_walk::{self, FOLLOW, NO_FOLLOW, WalkOptions};
-use super::view_entry::ViewEntry;
-use super::{change_filter, descriptor_paths, dirent_records, exec_calls, read_recorder};
+use super::view_entry::{Resolved, ViewEntry};
+use super::{change_filter, dirent_records, exec_calls, read_recorder};
+use crate::plane;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Size in bytes of one read of directory records.
@@ -19,97 +20,149 @@ const ENTRIES_MAX: usize = 32 << 10;
 /// Limit of interpreters of interpreters, as in the kernel.
 const INTERPRETERS: usize = 5;
 
-/// Records what a call is about to read of the layer's lower tree.
-pub(super) fn record_call(layer: Layer, call: &Call) {
+/// Resolves the path of a call that reads, and records what it leads to in the layer's lower tree.
+/// `None` if the kernel resolves it to the same entry.
+pub(super) fn resolve(
+    layer: Layer,
+    dir: Fd,
+    text: &[u8],
+    look: WalkOptions,
+    kind: ReadKind,
+) -> Result<Option<Resolved>> {
+    let filter = change_filter::filter(layer);
     if !read_recorder::is_on(layer) {
-        return;
+        return match filter.is_empty() {
+            true => Ok(None),
+            false => path_walk::resolve(layer, dir, text, look).map(Some),
+        };
     }
-    let a = call.args;
-    let here = AT_FDCWD;
-    let follows = |flags: u64| flags as u32 & k::AT_SYMLINK_NOFOLLOW == 0;
-    let read = |dir, at, follow, kind| {
-        let _ = record_name(layer, dir, at, follow, kind);
-    };
-    let opened = |dir, at, flags: u64| {
-        let flags = flags as u32;
-        let changing = k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE;
-        let is_path_only = flags & k::O_PATH != 0;
-        if is_path_only || flags & (k::O_ACCMODE | changing & !k::O_DIRECTORY) == k::O_RDONLY {
-            let kind = if is_path_only { ReadKind::Existence } else { ReadKind::Entry };
-            read(dir, at, flags & k::O_NOFOLLOW == 0, kind);
-        }
-    };
-    match call.nr {
-        nr::OPEN => opened(here, a[0], a[1]),
-        nr::OPENAT => opened(call.fd(0), a[1], a[2]),
-        nr::OPENAT2 => {
-            if let Ok(flags) = sys::copy_in::<u64>(a[2]) {
-                opened(call.fd(0), a[1], flags);
-            }
-        }
-        nr::STAT => read(here, a[0], true, ReadKind::Entry),
-        nr::LSTAT => read(here, a[0], false, ReadKind::Entry),
-        nr::NEWFSTATAT => read(call.fd(0), a[1], follows(a[3]), ReadKind::Entry),
-        nr::STATX => read(call.fd(0), a[1], follows(a[2]), ReadKind::Entry),
-        nr::ACCESS | nr::CHDIR => read(here, a[0], true, ReadKind::Existence),
-        nr::FACCESSAT => read(call.fd(0), a[1], true, ReadKind::Existence),
-        nr::FACCESSAT2 => read(call.fd(0), a[1], follows(a[3]), ReadKind::Existence),
-        nr::READLINK => read(here, a[0], false, ReadKind::Entry),
-        nr::READLINKAT => read(call.fd(0), a[1], false, ReadKind::Entry),
-        nr::GETDENTS64 => _ = record_listing(layer, call.fd(0)),
-        _ => {}
+    if is_known(layer, text, kind) && filter.links.is_empty() {
+        return Ok(None);
     }
+    let found = resolve_and_record(layer, dir, text, look, kind);
+    if filter.is_empty() { Ok(None) } else { found.map(Some) }
 }
 
-/// Records the entry at the program's path, at address `at`.
-#[inline(never)]
-fn record_name(layer: Layer, dir: Fd, at: u64, follow: bool, kind: ReadKind) -> Result<()> {
-    // The kernel accepts a null address as the path of a descriptor.
-    if at == 0 {
-        return Ok(());
+/// Resolves the path of a call that examines an entry, as [`resolve`] does. An entry that was not
+/// looked up is not recorded: its record is made of the call's result ([`record_result`]).
+pub(super) fn resolve_to_examine(
+    layer: Layer,
+    dir: Fd,
+    text: &[u8],
+    look: WalkOptions,
+) -> Result<Option<Resolved>> {
+    let kind = ReadKind::Entry;
+    if !read_recorder::is_on(layer) || plane::has_threads() {
+        return resolve(layer, dir, text, look, kind);
     }
-    let mut room = path_buffer();
-    let text = call_results::read_path(at, &mut room)?;
-    if !text.is_empty() && !is_known(layer, text, kind) {
-        record_path(layer, dir, text, follow, kind)?;
+    let filter = change_filter::filter(layer);
+    if is_known(layer, text, kind) && filter.links.is_empty() {
+        return Ok(None);
     }
-    Ok(())
+    let look = WalkOptions { check: false, records: true, ..look };
+    let found = path_walk::resolve(layer, dir, text, look);
+    match &found {
+        Ok(Resolved { entry: ViewEntry::Unchecked | ViewEntry::UncheckedUpper, .. }) => {}
+        Ok(found) => record_found(found, kind),
+        Err(_) if filter.is_empty() => return Ok(None),
+        Err(_) => {}
+    }
+    found.map(Some)
+}
+
+/// Records the result of a call that examined an entry of the lower tree that was not looked up.
+pub(super) fn record_result(found: &Resolved, result: impl FnOnce() -> Result<Origin>) {
+    if !read_recorder::is_on(found.path.layer()) || plane::has_threads() {
+        return;
+    }
+    match result() {
+        Ok(origin) => {
+            let is_link = origin.mode as u32 & k::S_IFMT == k::S_IFLNK;
+            let kind = if is_link { ReadKind::Link } else { ReadKind::Entry };
+            read_recorder::record(&found.path, kind, origin);
+        }
+        Err(Errno(sys::ENOENT | sys::ENOTDIR)) => read_recorder::record_absence(&found.path),
+        Err(_) => {}
+    }
 }
 
 /// True if the text of a path suffices to say that it is recorded.
 ///
 /// The path was recorded under its own text, so it has no symbolic links. That can have changed
-/// only if a directory was removed or renamed, or the entry itself was changed.
+/// only if the entry itself was changed, or a directory above it was removed or renamed, which
+/// leaves a whiteout.
 fn is_known(layer: Layer, text: &[u8], kind: ReadKind) -> bool {
-    let filter = change_filter::filter(layer);
-    if text[0] != b'/' || filter.generation() != 0 {
+    if text.first() != Some(&b'/') {
         return false;
     }
-    let hash = PathHash::of(text);
-    !filter.has(hash) && (filter.reads.has(kind, hash) || filter.reads.has(ReadKind::Absence, hash))
+    let (filter, hash) = (change_filter::filter(layer), PathHash::of(text));
+    !filter.has(hash)
+        && (filter.reads.has(kind, hash) || filter.reads.has(ReadKind::Absence, hash))
+        && (filter.generation() == 0 || !is_below_whiteout(filter, text))
 }
 
-fn record_path(layer: Layer, dir: Fd, text: &[u8], follow: bool, kind: ReadKind) -> Result<()> {
-    let look = WalkOptions { follow, check: false, records: true, ..NO_FOLLOW };
+/// True if a directory above an absolute path has a whiteout.
+fn is_below_whiteout(filter: &ChangeFilter, text: &[u8]) -> bool {
+    let mut hash = PathHash::ROOT;
+    text[1..].split_inclusive(|byte| *byte == b'/').any(|piece| match piece.split_last() {
+        Some((b'/', name)) => {
+            hash = hash.append(b"/").append(name);
+            filter.has(hash) && filter.whiteouts.has(hash)
+        }
+        _ => false,
+    })
+}
+
+/// Resolves the path of a call that reads, and follows it to its end.
+pub(super) fn resolve_following(
+    layer: Layer,
+    dir: Fd,
+    text: &[u8],
+    look: WalkOptions,
+    kind: ReadKind,
+) -> Result<Resolved> {
+    let records = read_recorder::is_on(layer);
+    let look = WalkOptions { follow: true, check: true, records, ..look };
+    let found = path_walk::resolve(layer, dir, text, look)?;
+    if records {
+        record_found(&found, kind);
+    }
+    Ok(found)
+}
+
+fn resolve_and_record(
+    layer: Layer,
+    dir: Fd,
+    text: &[u8],
+    look: WalkOptions,
+    kind: ReadKind,
+) -> Result<Resolved> {
+    let look = WalkOptions { check: false, records: true, ..look };
     let mut found = path_walk::resolve(layer, dir, text, look)?;
     if let ViewEntry::Unchecked = found.entry {
         let has = |kind| read_recorder::has(&found.path, kind);
-        if has(kind) || has(ReadKind::Absence) || !follow && has(ReadKind::Link) {
-            return Ok(());
+        if has(kind) || has(ReadKind::Absence) || !look.follow && has(ReadKind::Link) {
+            return Ok(found);
         }
         match Stat::lower(&found.path) {
-            Ok(stat) if stat.kind() == k::S_IFLNK && follow => {
-                let look = WalkOptions { records: true, ..FOLLOW };
-                found = path_walk::resolve(layer, dir, text, look)?;
+            Ok(stat) if stat.kind() == k::S_IFLNK && look.follow => {
+                found = path_walk::resolve(layer, dir, text, WalkOptions { check: true, ..look })?;
             }
             Ok(stat) => found.entry = ViewEntry::Lower(stat),
-            Err(Errno(sys::ENOENT | sys::ENOTDIR)) => {
-                read_recorder::record_absence(&found.path);
-                return Ok(());
+            Err(error) => {
+                if let Errno(sys::ENOENT | sys::ENOTDIR) = error {
+                    read_recorder::record_absence(&found.path);
+                }
+                return Ok(found);
             }
-            Err(errno) => return Err(errno),
         }
     }
+    record_found(&found, kind);
+    Ok(found)
+}
+
+/// Records an entry that was looked up.
+fn record_found(found: &Resolved, kind: ReadKind) {
     match found.entry {
         ViewEntry::Lower(stat) if stat.kind() == k::S_IFLNK => {
             read_recorder::record_link(&found.path, &stat);
@@ -119,18 +172,12 @@ fn record_path(layer: Layer, dir: Fd, text: &[u8], follow: bool, kind: ReadKind)
         }
         _ => {}
     }
-    Ok(())
 }
 
 /// Records the names that a directory of the lower tree has.
+/// `text` is the path of a directory that has no symbolic links.
 #[inline(never)]
-fn record_listing(layer: Layer, fd: Fd) -> Result<()> {
-    let mut room = path_buffer();
-    let len = descriptor_paths::path_of_descriptor(fd, &mut room)?;
-    let text = &room[..len];
-    if text.first() != Some(&b'/') || layer.strip_upper(text).is_some() {
-        return Ok(());
-    }
+pub(super) fn record_listing(layer: Layer, text: &[u8]) -> Result<()> {
     if is_known(layer, text, ReadKind::Listing) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use super::change_filter;
 use super::kernel_calls::{OpenFile, syscall};
 use super::layer::Layer;
 use super::lower_layer;
-use super::namespace_calls;
+use super::namespace_calls::{self, NewEntry};
 use super::path_walk::{self, ENTRY_NAME, FOLLOW};
 use super::view_entry::{Resolved, ViewEntry};
 use super::view_path::ViewPath;
@@ -69,7 +69,7 @@ pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
         _ => return Err(Errno(sys::EADDRINUSE)),
     }
     namespace_calls::reject_trailing_slash(&found)?;
-    namespace_calls::prepare_create(layer, &mut found)?;
+    namespace_calls::prepare_create(layer, &mut found, NewEntry::Other)?;
     bind_in_directory(call, &mut found)
 }
 

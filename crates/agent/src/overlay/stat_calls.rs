@@ -1,6 +1,7 @@
 //! Calls that read metadata by name.
 
 use linux_raw_sys::general as k;
+use runahead_abi::overlay::{Origin, ReadKind};
 
 use super::call_results::{self, Call, CallResult, answer_attempt, answer_call, copy_to_program};
 use super::change_filter;
@@ -12,6 +13,7 @@ use super::lower_layer;
 use super::path_walk::{self, WalkOptions};
 use super::permission_checks;
 use super::process_credentials;
+use super::recorded_calls;
 use super::view_entry::{Resolved, ViewEntry};
 use crate::plane::{self, Verdict};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
@@ -25,6 +27,12 @@ pub(super) struct PathArgument {
     pub follow: bool,
 }
 
+impl PathArgument {
+    fn lookup(&self) -> WalkOptions {
+        WalkOptions { follow: self.follow, check: self.follow, ..path_walk::NO_FOLLOW }
+    }
+}
+
 /// Makes the call with the path by which the kernel finds the entry of the view.
 pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
     if change_filter::filter(layer).is_empty() {
@@ -32,12 +40,18 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallRes
     }
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(call.args[name.argument], &mut room)?;
-    let PathArgument { dir, follow, .. } = name;
-    let look = WalkOptions { follow, check: follow, ..path_walk::NO_FOLLOW };
-    let found = path_walk::resolve(layer, dir, text, look)?;
-    if call.nr == nr::CHDIR {
-        permission_checks::may_search(layer, &found)?;
-    }
+    let found = path_walk::resolve(layer, name.dir, text, name.lookup())?;
+    redirect_resolved(layer, call, name.argument, &found)
+}
+
+/// Handles chdir(2).
+pub(super) fn change_directory(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
+    let mut room = call_results::path_buffer();
+    let text = call_results::read_path(call.args[name.argument], &mut room)?;
+    let kind = ReadKind::Existence;
+    let found = recorded_calls::resolve(layer, name.dir, text, name.lookup(), kind)?;
+    let Some(found) = found else { return Ok(Verdict::NATIVE) };
+    permission_checks::may_search(layer, &found)?;
     redirect_resolved(layer, call, name.argument, &found)
 }
 
@@ -93,21 +107,24 @@ pub(super) fn access(layer: Layer, call: &Call, name: PathArgument) -> CallResul
             return Ok(Verdict::NATIVE);
         }
     }
-    redirect(layer, call, name)
+    let mut room = call_results::path_buffer();
+    let text = call_results::read_path(call.args[name.argument], &mut room)?;
+    let kind = ReadKind::Existence;
+    let found = recorded_calls::resolve(layer, name.dir, text, name.lookup(), kind)?;
+    let Some(found) = found else { return Ok(Verdict::NATIVE) };
+    redirect_resolved(layer, call, name.argument, &found)
 }
 
 /// Handles readlink(2) and readlinkat(2).
 pub(super) fn read_link(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
-    if change_filter::filter(layer).is_empty() {
-        return Ok(Verdict::NATIVE);
-    }
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(call.args[name.argument], &mut room)?;
     if text.is_empty() && call.nr == nr::READLINKAT {
         return Ok(Verdict::NATIVE);
     }
     let look = WalkOptions { check: false, ..path_walk::NO_FOLLOW };
-    let found = path_walk::resolve(layer, name.dir, text, look)?;
+    let found = recorded_calls::resolve(layer, name.dir, text, look, ReadKind::Entry)?;
+    let Some(found) = found else { return Ok(Verdict::NATIVE) };
     if !matches!(found.entry, ViewEntry::Outside) {
         return redirect_resolved(layer, call, name.argument, &found);
     }
@@ -142,33 +159,50 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
         nr::NEWFSTATAT => (call.fd(0), 1, a[3] as u32),
         _ => (call.fd(0), 1, a[2] as u32),
     };
-    if change_filter::filter(layer).is_empty() {
-        return Ok(Verdict::NATIVE);
-    }
-    if flags & k::AT_EMPTY_PATH != 0 {
-        // The kernel accepts a null address as an empty path.
-        let first: u8 = if a[1] == 0 { 0 } else { sys::copy_in(a[1])? };
-        if first == 0 {
-            return inode_numbers::fstat(layer, call);
-        }
+    // The kernel accepts a null address as an empty path.
+    let may_be_empty = flags & k::AT_EMPTY_PATH != 0;
+    if may_be_empty && a[1] == 0 {
+        return inode_numbers::fstat(layer, call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = call_results::path_buffer();
     let text = call_results::read_path(a[argument], &mut room)?;
+    if may_be_empty && text.is_empty() {
+        return inode_numbers::fstat(layer, call);
+    }
     let look = WalkOptions { follow, check: false, ..path_walk::NO_FOLLOW };
-    let mut found = path_walk::resolve(layer, dir, text, look)?;
-    if let ViewEntry::Unchecked = found.entry {
-        if !follow {
-            return stat_lower(layer, call, argument, &found);
+    let first = WalkOptions { unchecked_in_upper: true, ..look };
+    let found = recorded_calls::resolve_to_examine(layer, dir, text, first)?;
+    let Some(mut found) = found else { return Ok(Verdict::NATIVE) };
+    // The kernel's result is right, unless it is about a symbolic link.
+    let (at, path) = match found.entry {
+        ViewEntry::Unchecked if found.kernel_agrees => (dir, a[argument]),
+        ViewEntry::Unchecked => (AT_FDCWD, found.path.lower_address()),
+        _ => (AT_FDCWD, found.path.upper_address()),
+    };
+    let (number, args) = without_following(call, at, path);
+    let ret = match found.entry {
+        // SAFETY: what the program asked for, of its name or one of ours.
+        ViewEntry::Unchecked => Some(unsafe { lower_layer::lower_syscall(layer, number, args) }),
+        // SAFETY: what the program asked for, of a name of ours.
+        ViewEntry::UncheckedUpper => Some(sys::check(unsafe { sys::raw(number, args) })),
+        _ => None,
+    };
+    if let Some(ret) = ret {
+        if !follow || ret.is_err() || !result_is_symlink(call)? {
+            if let ViewEntry::Unchecked = found.entry {
+                let origin = || match result_origin(call)? {
+                    Some(origin) => Ok(origin),
+                    None => Stat::lower(&found.path).map(|stat| stat.origin()),
+                };
+                recorded_calls::record_result(&found, || ret.and_then(|_| origin()));
+            }
+            if ret.is_ok() {
+                inode_numbers::restore_inode(layer, call)?;
+            }
+            return answer_call(call, ret);
         }
-        // The kernel's result is the same, unless it is a symbolic link.
-        let path = if found.kernel_agrees { a[argument] } else { found.path.lower_address() };
-        let ret = stat_no_follow(layer, call, dir, path)?;
-        if !result_is_symlink(call)? {
-            inode_numbers::restore_inode(layer, call)?;
-            return answer_call(call, Ok(ret));
-        }
-        found = path_walk::resolve(layer, dir, text, path_walk::FOLLOW)?;
+        found = recorded_calls::resolve_following(layer, dir, text, look, ReadKind::Entry)?;
     }
     match found.entry {
         ViewEntry::Merged(..) => answer_call(call, stat_merged(layer, call, &found)),
@@ -200,19 +234,14 @@ fn stat_lower(layer: Layer, call: &Call, argument: usize, found: &Resolved) -> C
     answer_call(call, Ok(ret))
 }
 
-/// Makes the call without following a symbolic link.
-fn stat_no_follow(layer: Layer, call: &Call, dir: Fd, path: u64) -> Result<u64> {
+/// Number and arguments of the call that does the same at `path`, and follows no symbolic link.
+fn without_following(call: &Call, dir: Fd, path: u64) -> (u64, [u64; 6]) {
     let a = call.args;
+    let no_follow = u64::from(k::AT_SYMLINK_NOFOLLOW);
     match call.nr {
-        nr::STATX => {
-            let flags = a[2] as u32 | k::AT_SYMLINK_NOFOLLOW;
-            lower_syscall!(layer, nr::STATX, dir, path, flags, a[3], a[4])
-        }
-        nr::STAT => lower_syscall!(layer, nr::LSTAT, path, a[1]),
-        _ => {
-            let flags = a[3] as u32 | k::AT_SYMLINK_NOFOLLOW;
-            lower_syscall!(layer, nr::NEWFSTATAT, dir, path, a[2], flags)
-        }
+        nr::STAT | nr::LSTAT => (nr::LSTAT, [path, a[1], 0, 0, 0, 0]),
+        nr::STATX => (nr::STATX, [dir as u64, path, a[2] | no_follow, a[3], a[4], 0]),
+        _ => (nr::NEWFSTATAT, [dir as u64, path, a[2], a[3] | no_follow, 0, 0]),
     }
 }
 
@@ -220,7 +249,7 @@ fn stat_no_follow(layer: Layer, call: &Call, dir: Fd, path: u64) -> Result<u64> 
 fn result_is_symlink(call: &Call) -> Result<bool> {
     let at = match call.nr {
         nr::STATX => call.args[4] + STATX_MODE_AT,
-        nr::STAT => call.args[1] + MODE_AT,
+        nr::STAT | nr::LSTAT => call.args[1] + MODE_AT,
         _ => call.args[2] + MODE_AT,
     };
     let mode: u16 = match plane::has_threads() {
@@ -229,6 +258,17 @@ fn result_is_symlink(call: &Call) -> Result<bool> {
         true => sys::copy_in(at)?,
     };
     Ok(u32::from(mode) & k::S_IFMT == k::S_IFLNK)
+}
+
+/// Origin of the entry that a result is about which the kernel just wrote; `None` if it has not all
+/// of that.
+fn result_origin(call: &Call) -> Result<Option<Origin>> {
+    if call.nr != nr::STATX {
+        return inode_numbers::origin_of_result(call).map(Some);
+    }
+    let result: k::statx = inode_numbers::read_result(call.args[4])?;
+    let is_whole = result.stx_mask & k::STATX_BASIC_STATS == k::STATX_BASIC_STATS;
+    Ok(is_whole.then(|| Stat::from(&result).origin()))
 }
 
 /// Answers for a merged directory: identity from the lower one, what may have changed from the
