@@ -1,6 +1,7 @@
 //! `runahead try`: a command does what it does natively, and changes nothing until it is
 //! committed.
 
+mod chosen_paths;
 mod commit_and_undo;
 mod committed_metadata;
 mod confinement;
@@ -13,6 +14,7 @@ mod outside_effects;
 mod own_paths;
 mod printed_changes;
 mod random_bodies;
+mod random_choices;
 mod same_results;
 mod stale_reads;
 mod swapped_directories;

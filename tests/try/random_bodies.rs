@@ -12,7 +12,7 @@ use runahead_tests::{Seed, available, full, installed, root, runahead, scratch};
 const BODIES: (u64, u64) = (25, 500);
 
 /// Steps of a body.
-const STEPS: u64 = 60;
+pub const STEPS: u64 = 60;
 
 /// Words that run a command as an ordinary user of several groups.
 const AS_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--groups=2000,2001"];
@@ -21,10 +21,10 @@ const AS_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--grou
 const LIMIT: [&str; 2] = ["timeout", "60"];
 
 /// Place of bodies: directories on two file systems, and where tries are kept.
-struct Place {
-    work: PathBuf,
+pub struct Place {
+    pub work: PathBuf,
     /// Directory in memory, beside which nothing else lies.
-    other: PathBuf,
+    pub other: PathBuf,
     state: PathBuf,
     /// Programs that an ordinary user may run.
     program: PathBuf,
@@ -50,7 +50,7 @@ struct Left {
 }
 
 impl Place {
-    fn new(name: &str, as_user: bool, state_in_memory: bool) -> Self {
+    pub fn new(name: &str, as_user: bool, state_in_memory: bool) -> Self {
         let around = scratch().join(format!("bodies-{name}"));
         let memory =
             PathBuf::from(format!("/dev/shm/runahead-bodies-{name}-{}", std::process::id()));
@@ -76,7 +76,7 @@ impl Place {
     }
 
     /// Makes the directories anew, and fills them.
-    fn prepare(&self, seed: u64) {
+    pub fn prepare(&self, seed: u64) {
         self.clear();
         for directory in [&self.work, &self.other] {
             let around = directory.parent().expect("it was made there");
@@ -112,7 +112,26 @@ impl Place {
         format!("{}status {:?}\n", String::from_utf8_lossy(&text), done.status.code())
     }
 
-    fn look(&self) -> String {
+    /// Text of `runahead try` with these words, with its status.
+    pub fn tried(&self, words: &[&str]) -> String {
+        let first = [path(&self.program), "try", "--state", path(&self.state)];
+        self.output(&[&first[..], words].concat(), self.as_user)
+    }
+
+    /// Does a body as a try.
+    pub fn try_body(&self, seed: u64) -> String {
+        let (seed, steps) = (seed.to_string(), STEPS.to_string());
+        self.tried(&["-q", "--", path(&self.body), "run", &seed, &steps, path(&self.other)])
+    }
+
+    /// Does a body directly.
+    pub fn do_body(&self, seed: u64) -> String {
+        let (seed, steps) = (seed.to_string(), STEPS.to_string());
+        let body = [path(&self.body), "run", &seed, &steps, path(&self.other)];
+        self.output(&body, self.as_user)
+    }
+
+    pub fn look(&self) -> String {
         let directories = [path(&self.work), path(&self.other)];
         let words = [path(&self.body), "look"];
         self.output(&[&words[..], &directories].concat(), false)

@@ -9,6 +9,9 @@
 //! What a step replaces is kept until all are done. If one fails, all are taken back. A commit
 //! that was killed is resumed, or taken back by an undo. Neither is done over changes of others.
 //!
+//! Of chosen changes the same is done. The others stay in the try, and its records become those of
+//! this rest.
+//!
 //! Nothing is forced to storage (fsync(2)), as the command itself would not have done. After a
 //! crash of the machine the file system is as if it had crashed just after the command.
 //!
@@ -17,9 +20,10 @@
 //! | `commit_steps` | the steps, and how they follow from the changes |
 //! | `entry_state` | the identity of an entry |
 //! | `file_rights` | rights and attributes that the kernel asks for |
-//! | `fresh_origins` | origins after steps were taken back |
+//! | `fresh_origins` | origins after steps were taken back, and of a rest |
 //! | `held_trees` | the trees that steps work on |
 //! | `kept_entries` | names of what is kept |
+//! | `remaining_changes` | the rest of a try after some of its changes have left it |
 //! | `rights_check` | the look at rights before a commit |
 //! | `step_execution` | the execution of a step |
 //! | `step_journal` | the file of steps and of what is done |
@@ -32,6 +36,7 @@ mod file_rights;
 mod fresh_origins;
 mod held_trees;
 mod kept_entries;
+mod remaining_changes;
 mod rights_check;
 mod step_execution;
 mod step_journal;
@@ -50,6 +55,8 @@ use kept_entries::REPLACED;
 use step_execution::RunningCommit;
 use step_journal::{JOURNAL, Journal, Preamble};
 
+use crate::chosen_changes::Purpose;
+use crate::chosen_paths::ChosenPaths;
 use crate::copied_entry::CopiedFiles;
 use crate::store::Try;
 use crate::try_changes::{Changes, FileType};
@@ -61,10 +68,25 @@ use crate::{needed_room, recorded_reads};
 pub enum CommitOutcome {
     /// Committed, and the try is dropped. The changes, unless the commit was resumed.
     Done(Option<Changes>),
+    /// Chosen changes are committed, as before. The number of those that stay in the try.
+    Partly(Option<Changes>, usize),
     /// Refused: another process has changed these meanwhile.
     Conflicts(Vec<Change>),
     /// Refused: another process has changed what the try has read.
     StaleReads(ReadComparison),
+}
+
+/// Outcome of an undo.
+#[derive(Debug)]
+pub enum UndoOutcome {
+    /// The try is dropped with all its changes.
+    Dropped,
+    /// Chosen changes are dropped; `None` if an interrupted undo of them was finished. The number of
+    /// those that stay in the try.
+    Partly(Option<Changes>, usize),
+    /// What an interrupted commit of chosen changes has done is taken back. All changes are in the
+    /// try as before.
+    TakenBack,
 }
 
 /// State of a commit that was interrupted.
@@ -74,15 +96,33 @@ pub struct Interruption {
     pub done: usize,
     /// Paths of all steps, and for each whether it is done.
     pub steps: Vec<(PathBuf, bool)>,
+    /// Paths that were chosen; none if all changes are committed.
+    pub chosen: Vec<PathBuf>,
+    /// True if the changes at and below these were undone, not committed.
+    pub is_undo: bool,
 }
 
 /// Commits a try and drops it. `force` overwrites what another process has changed meanwhile, and
 /// compares nothing that was read.
 pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
+    commit_chosen(tried, None, force)
+}
+
+/// Commits the changes at and below chosen paths. The others stay in the try; without any it is
+/// dropped. Without paths it commits all changes, or resumes what was interrupted.
+pub fn commit_chosen(
+    tried: &Try,
+    paths: Option<&ChosenPaths>,
+    force: bool,
+) -> Result<CommitOutcome> {
     let _lock = tried.lock_ended()?;
     tried.check_no_nested()?;
+    if let Some((_, 0)) = finish_undo(tried)? {
+        return Ok(CommitOutcome::Done(Some(Changes::default())));
+    }
     let mut committed = None;
     let mut running = match is_interrupted(tried) {
+        true if paths.is_some() => return Err(Error::Interrupted(tried.meta.id.clone())),
         true => {
             let running = open(tried)?;
             let conflicts = running.conflicts()?;
@@ -92,7 +132,11 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
             running
         }
         false => {
-            let changes = Changes::read(&tried.overlay_directory())?;
+            let all = Changes::read(&tried.overlay_directory())?;
+            let some = paths.map(|paths| all.choose(tried, paths, Purpose::Commit)).transpose()?;
+            let some = some.filter(|some| some.len() < all.len());
+            let paths = paths.filter(|_| some.is_some());
+            let changes = some.unwrap_or(all);
             let conflicts: Vec<_> = changes.conflicts().cloned().collect();
             if !conflicts.is_empty() && !force {
                 return Ok(CommitOutcome::Conflicts(conflicts));
@@ -103,7 +147,7 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
                     return Ok(CommitOutcome::StaleReads(reads));
                 }
             }
-            let started = start(tried, &changes)?;
+            let started = start(tried, &changes, paths)?;
             committed = Some(changes);
             started
         }
@@ -111,11 +155,17 @@ pub fn commit(tried: &Try, force: bool) -> Result<CommitOutcome> {
     if let Err(error) = carry_out(&mut running) {
         return Err(stop(tried, running, error));
     }
+    if let Some(chosen) = running.journal.preamble.chosen.clone() {
+        return Ok(match remaining_changes::leave_rest(tried, running, &chosen)? {
+            0 => CommitOutcome::Done(committed),
+            left => CommitOutcome::Partly(committed, left),
+        });
+    }
     drop_committed(tried, running)?;
     Ok(CommitOutcome::Done(committed))
 }
 
-/// True if a commit of the try was interrupted.
+/// True if a commit of the try, or an undo of chosen changes, was interrupted.
 pub fn is_interrupted(tried: &Try) -> bool {
     tried.directory().join(JOURNAL).exists()
 }
@@ -129,21 +179,84 @@ pub fn interruption(tried: &Try) -> Result<Option<Interruption>> {
     let is_done = |number: usize| journal.progress(number).is_done;
     let steps = journal.steps.iter().enumerate();
     let steps = steps.map(|(number, step)| (step.path(), is_done(number))).collect();
-    Ok(Some(Interruption { done: journal.done(), steps }))
+    let chosen = journal.preamble.chosen.as_ref();
+    Ok(Some(Interruption {
+        done: journal.done(),
+        steps,
+        chosen: chosen.map(|chosen| chosen.paths().roots().to_vec()).unwrap_or_default(),
+        is_undo: chosen.is_some_and(|chosen| chosen.is_undo),
+    }))
 }
 
 /// Drops a try and its changes. What an interrupted commit has done is taken back first.
-pub fn undo(tried: &Try) -> Result<()> {
+pub fn undo(tried: &Try) -> Result<UndoOutcome> {
+    undo_chosen(tried, None)
+}
+
+/// Drops the changes at and below chosen paths; without paths, all changes. Nothing in the lower
+/// tree is changed, except by taking back what an interrupted commit has done.
+pub fn undo_chosen(tried: &Try, paths: Option<&ChosenPaths>) -> Result<UndoOutcome> {
     let _lock = tried.lock_ended()?;
+    match finish_undo(tried)? {
+        Some((_, 0)) => return Ok(UndoOutcome::Dropped),
+        Some((undone, left)) if paths == Some(&undone) => {
+            return Ok(UndoOutcome::Partly(None, left));
+        }
+        _ => {}
+    }
     if is_interrupted(tried) {
+        if paths.is_some() {
+            return Err(Error::Interrupted(tried.meta.id.clone()));
+        }
         let mut running = open(tried)?;
         if running.journal.is_final || running.journal.preamble.is_nested {
             return Err(Error::HalfCommitted(tried.meta.id.clone()));
         }
         take_back(tried, &mut running)?;
+        let is_partial = running.journal.preamble.chosen.is_some();
         running.journal.remove()?;
+        if is_partial {
+            return Ok(UndoOutcome::TakenBack);
+        }
     }
-    tried.remove()
+    if let Some(paths) = paths {
+        tried.check_no_nested()?;
+        let all = Changes::read(&tried.overlay_directory())?;
+        let some = all.choose(tried, paths, Purpose::Undo)?;
+        if some.len() < all.len() {
+            let trees = HeldTrees::hold(tried)?;
+            let choice = remaining_changes::describe_choice(tried, &trees, (paths, &some), None)?;
+            let preamble = Preamble {
+                times: Vec::new(),
+                is_nested: tried.meta.inside.is_some(),
+                upper_times: remaining_changes::upper_times_after_undo(tried, &all, paths)?,
+                chosen: Some(choice.clone()),
+            };
+            let journal = Journal::create(tried.directory(), preamble, Vec::new())?;
+            let running = RunningCommit { trees, journal, copied: CopiedFiles::default() };
+            return Ok(match remaining_changes::leave_rest(tried, running, &choice)? {
+                0 => UndoOutcome::Dropped,
+                left => UndoOutcome::Partly(Some(some), left),
+            });
+        }
+    }
+    tried.remove()?;
+    Ok(UndoOutcome::Dropped)
+}
+
+/// Finishes an undo of chosen changes that was interrupted. Returns its paths and the number of
+/// changes that are left.
+fn finish_undo(tried: &Try) -> Result<Option<(ChosenPaths, usize)>> {
+    if !is_interrupted(tried) {
+        return Ok(None);
+    }
+    let running = open(tried)?;
+    let Some(chosen) = running.journal.preamble.chosen.clone().filter(|chosen| chosen.is_undo)
+    else {
+        return Ok(None);
+    };
+    let left = remaining_changes::leave_rest(tried, running, &chosen)?;
+    Ok(Some((chosen.paths(), left)))
 }
 
 /// Opens the journal of an interrupted commit.
@@ -159,8 +272,9 @@ fn make_kept_directory(tried: &Try) -> Result<()> {
     made.map_err(io_error("make", &kept))
 }
 
-/// Looks whether all steps can be carried out, and writes the journal.
-fn start(tried: &Try, changes: &Changes) -> Result<RunningCommit> {
+/// Looks whether all steps can be carried out, and writes the journal. `paths` are those that were
+/// chosen, if other changes stay in the try.
+fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<RunningCommit> {
     let is_nested = tried.meta.inside.is_some();
     needed_room::check(changes, &tried.overlay_directory())?;
     let trees = HeldTrees::hold(tried)?;
@@ -182,7 +296,15 @@ fn start(tried: &Try, changes: &Changes) -> Result<RunningCommit> {
             times.push((JournalPath::of(&path), (found.mtime(), found.mtime_nsec())));
         }
     }
-    let journal = Journal::create(tried.directory(), Preamble { times, is_nested }, steps)?;
+    let describe =
+        |paths| remaining_changes::describe_choice(tried, &trees, (paths, changes), Some(&steps));
+    let preamble = Preamble {
+        times,
+        is_nested,
+        upper_times: remaining_changes::upper_times(&trees, &steps)?,
+        chosen: paths.map(describe).transpose()?,
+    };
+    let journal = Journal::create(tried.directory(), preamble, steps)?;
     Ok(RunningCommit { trees, journal, copied: CopiedFiles::default() })
 }
 
@@ -244,6 +366,7 @@ fn stop(tried: &Try, mut running: RunningCommit, error: Error) -> Error {
 
 fn take_back(tried: &Try, running: &mut RunningCommit) -> Result<()> {
     let taken_back = step_reversal::take_back(running)?;
+    remaining_changes::set_upper_times(&running.trees, &running.journal.preamble.upper_times)?;
     fresh_origins::refresh(&tried.overlay_directory(), &taken_back)
 }
 

@@ -9,6 +9,8 @@
 //! | `try_selection` | which try is meant, by its name or the working directory |
 //! | `time_names` | names of tries, which sort by time |
 //! | [`try_changes`] | the changes of a try, and conflicts with other processes |
+//! | [`chosen_paths`] | paths that a user gives to choose some of the changes |
+//! | `chosen_changes` | some of the changes, and what cannot be chosen alone |
 //! | [`running_processes`] | processes of the try that have not ended |
 //! | [`diff`] | the changes line by line |
 //! | [`commit`] | the commit, in steps that can be resumed |
@@ -27,6 +29,8 @@
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
 
+mod chosen_changes;
+pub mod chosen_paths;
 pub mod commit;
 mod copied_entry;
 pub mod diff;
@@ -46,7 +50,8 @@ pub mod try_changes;
 mod try_selection;
 mod widened_directory;
 
-pub use commit::CommitOutcome;
+pub use chosen_paths::ChosenPaths;
+pub use commit::{CommitOutcome, UndoOutcome};
 pub use printed_name::printed_name;
 pub use recorded_reads::ReadComparison;
 pub use store::{Store, Try, TryMetadata};
@@ -160,6 +165,47 @@ pub enum Error {
         "the commit of try {0} was interrupted and cannot be taken back; finish it with runahead try commit {0}"
     )]
     HalfCommitted(String),
+    /// Paths were given, and an earlier commit of the try was interrupted.
+    #[error(
+        "a commit of try {0} was interrupted: finish it with runahead try commit {0}, or take it back with undo {0}, \
+         before you give a PATH"
+    )]
+    Interrupted(String),
+    /// No change is at or below a given path.
+    #[error(
+        "nothing was done: nothing in try {id} is at or below {path}; see runahead try status {id}",
+        path = printed_name(path)
+    )]
+    NothingThere {
+        /// The try.
+        id: String,
+        /// The path.
+        path: PathBuf,
+    },
+    /// A given path is in a directory that is committed or undone as a whole.
+    #[error(
+        "nothing was done: {path} is in a directory that the try has {done}; give that instead: {directory}",
+        path = printed_name(path), directory = printed_name(directory)
+    )]
+    NotAlone {
+        /// The path.
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+        /// Change of the directory, as a participle.
+        done: &'static str,
+    },
+    /// Not all names of a file were chosen.
+    #[error(
+        "nothing was done: {path} is a name of one file with {others}; give these too",
+        path = printed_name(path)
+    )]
+    NotAllNames {
+        /// A name that was chosen.
+        path: PathBuf,
+        /// Names that were not.
+        others: String,
+    },
 }
 
 /// Result of an operation on tries.

@@ -5,7 +5,7 @@
 //! each into its original. Then the copy's names in the upper tree become names of the original, so
 //! that moving them into place joins them to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -59,8 +59,10 @@ impl LinkIndex {
 }
 
 /// A copy of the index, its original, and the copy's names in the upper tree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LinkedNames {
+    /// The original.
+    pub(crate) file: FileId,
     /// Path of the copy in the index.
     pub(crate) copy: PathBuf,
     /// Path of the original in the lower tree.
@@ -69,6 +71,8 @@ pub(crate) struct LinkedNames {
     pub(crate) kept: Vec<PathBuf>,
     /// Other upper names.
     pub(crate) joined: Vec<PathBuf>,
+    /// Paths of all changes that are of names of this file, before the try or in it.
+    pub(crate) changed: BTreeSet<PathBuf>,
 }
 
 /// Finds the names of each copy of the index. `changed` are the paths of the names that were added
@@ -91,8 +95,15 @@ pub(crate) fn find_linked_names<'a>(
             && !all.contains_key(&was.file)
             && is_file(path, was.file)
         {
-            let (copy, original) = (copy.clone(), path.to_owned());
-            all.insert(was.file, LinkedNames { copy, original, kept: vec![], joined: vec![] });
+            let names = LinkedNames {
+                file: was.file,
+                copy: copy.clone(),
+                original: path.to_owned(),
+                kept: vec![],
+                joined: vec![],
+                changed: BTreeSet::new(),
+            };
+            all.insert(was.file, names);
         }
     }
     for (path, is_removed) in changed {
@@ -100,6 +111,7 @@ pub(crate) fn find_linked_names<'a>(
         let found = fs::symlink_metadata(&name).map_err(io_error("examine", &name))?;
         let Some(original) = index.original_of(&found) else { continue };
         let Some(names) = all.get_mut(&original) else { continue };
+        names.changed.insert(path.to_owned());
         match !is_removed && is_file(path, original) {
             true => names.kept.push(name),
             false => names.joined.push(name),

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use runahead_abi::overlay::{
-    ChangeFilter, FILTER, Origin, ReadKind, ReadRecord, ReadRecords, names_hash,
+    ChangeFilter, FILTER, ORIGIN_MAX, Origin, ReadKind, ReadRecord, ReadRecords, names_hash,
 };
 use serde::Serialize;
 
@@ -30,6 +30,9 @@ const NOT_COMPARED_BELOW: [&str; 4] = ["/run", "/var/run", "/var/log", "/var/cac
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 /// End of the names of files to which shells and other programs append what a user types.
 const HISTORY_SUFFIX: &[u8] = b"_history";
+
+/// Name in the try's directory of records that are about to take the place of those in [`FILTER`].
+const NEXT: &str = "reads.next";
 
 /// Name that a try has read and that another process has changed since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -93,6 +96,90 @@ fn read_records(filter: &Path) -> Result<(Vec<u8>, u64)> {
     let mut text = vec![0; (used as usize).min(ReadRecords::RECORDS_MAX)];
     read(&mut text, ReadRecords::RECORDS_AT)?;
     Ok((text, omitted))
+}
+
+/// Replaces records by what `fresh` returns for them; a record stays if that is `None`. If this was
+/// interrupted, the records are completed when it is done again.
+pub(crate) fn rewrite(
+    overlay_directory: &Path,
+    fresh: impl FnMut(&ReadRecord) -> Result<Option<(ReadKind, Origin)>>,
+) -> Result<()> {
+    let (filter, next) = (overlay_directory.join(FILTER), overlay_directory.join(NEXT));
+    if !next.exists() {
+        let (text, omitted) = read_records(&filter)?;
+        let (all, left_out) = rewritten(&text, fresh)?;
+        if all == text {
+            return Ok(());
+        }
+        let new = next.with_extension("new");
+        let contents = [&(omitted + left_out).to_ne_bytes()[..], &all].concat();
+        let written = fs::write(&new, contents).and_then(|()| fs::rename(&new, &next));
+        written.map_err(io_error("write", &next))?;
+    }
+    let contents = fs::read(&next).map_err(io_error("read", &next))?;
+    let (omitted, all) = contents.split_at_checked(8).unwrap_or_default();
+    put_records(&filter, omitted, all).map_err(io_error("write", &filter))?;
+    fs::remove_file(&next).map_err(io_error("remove", &next))
+}
+
+/// Returns the records that take the place of others, and how many have no room.
+fn rewritten(
+    text: &[u8],
+    mut fresh: impl FnMut(&ReadRecord) -> Result<Option<(ReadKind, Origin)>>,
+) -> Result<(Vec<u8>, u64)> {
+    let (mut all, mut left_out) = (Vec::with_capacity(text.len()), 0);
+    let mut room = vec![0; ORIGIN_MAX];
+    for record in text.split(|byte| *byte == 0).filter_map(ReadRecord::parse) {
+        let (kind, origin) = fresh(&record)?.unwrap_or((record.kind, record.origin));
+        match origin.write(record.path, &mut room) {
+            Some(len) if all.len() + len + 2 <= ReadRecords::RECORDS_MAX => {
+                all.push(kind as u8);
+                all.extend(&room[..len]);
+                all.push(0);
+            }
+            _ => left_out += 1,
+        }
+    }
+    Ok((all, left_out))
+}
+
+/// Puts the text of all records into the filter's file, with zeroes behind it.
+fn put_records(filter: &Path, omitted: &[u8], all: &[u8]) -> std::io::Result<()> {
+    let file = fs::File::options().read(true).write(true).open(filter)?;
+    let at = |offset: usize| (ChangeFilter::READS_AT + offset) as u64;
+    let mut before = [0; 8];
+    file.read_exact_at(&mut before, at(ReadRecords::COUNTS_AT))?;
+    let before = (u64::from_ne_bytes(before) as usize).min(ReadRecords::RECORDS_MAX);
+    let used = (all.len() as u64).to_ne_bytes();
+    file.write_all_at(
+        &[all, &vec![0; before.saturating_sub(all.len())]].concat(),
+        at(ReadRecords::RECORDS_AT),
+    )?;
+    file.write_all_at(&[&used[..], omitted].concat(), at(ReadRecords::COUNTS_AT))
+}
+
+/// Calls `each` with each record.
+pub(crate) fn each_record(
+    overlay_directory: &Path,
+    mut each: impl FnMut(&ReadRecord),
+) -> Result<()> {
+    let (text, _) = read_records(&overlay_directory.join(FILTER))?;
+    text.split(|byte| *byte == 0).filter_map(ReadRecord::parse).for_each(|record| each(&record));
+    Ok(())
+}
+
+/// Returns what a read of this kind would record now.
+pub(crate) fn read_again(kind: ReadKind, path: &Path) -> Result<(ReadKind, Origin)> {
+    let found = current_metadata(path)?;
+    Ok(match (found, kind) {
+        (None, _) => (ReadKind::Absence, Origin::ABSENT),
+        (Some(found), ReadKind::Listing) if found.is_dir() => {
+            let size = list_hash(path).unwrap_or_default();
+            (ReadKind::Listing, Origin { size, ..origin(&found) })
+        }
+        (Some(found), ReadKind::Listing | ReadKind::Absence) => (ReadKind::Entry, origin(&found)),
+        (Some(found), kind) => (kind, origin(&found)),
+    })
 }
 
 fn is_compared(path: &Path) -> bool {

@@ -88,7 +88,7 @@ pub struct Change {
 /// Changes of a try, by path.
 #[derive(Debug, Default)]
 pub struct Changes {
-    all: BTreeMap<PathBuf, Change>,
+    pub(crate) all: BTreeMap<PathBuf, Change>,
     /// Entries that are removed to make room for one of another type, by path.
     pub(crate) replaced: BTreeMap<PathBuf, Change>,
     /// Modification times that directories of both trees get, in seconds and nanoseconds.
@@ -128,6 +128,13 @@ impl Changes {
         });
         let upper = overlay_directory.join(UPPER);
         changes.linked = find_linked_names(&index, &origins, &upper, names)?;
+        for names in &mut changes.linked {
+            let is_change =
+                |path: &Path| changes.all.contains_key(path) || changes.replaced.contains_key(path);
+            let of_file = origins.iter().filter(|(_, was)| was.file == names.file);
+            let of_file = of_file.map(|(path, _)| path).filter(|path| is_change(path));
+            names.changed.extend(of_file.map(Path::to_owned));
+        }
         drop(std::mem::take(&mut changes.widened));
         let changed: BTreeSet<_> = changes
             .all

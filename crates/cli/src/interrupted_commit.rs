@@ -16,12 +16,27 @@ pub fn print(tried: &Try, interruption: &Interruption, json: bool, out: &mut Vec
             .map(|(path, is_done)| json!({ "path": path.to_string_lossy(), "done": is_done }));
         let value = json!({
             "try": tried.meta, "running": tried.is_running(), "held": tried.overlay_directory(),
-            "interrupted": { "done": done, "steps": steps.collect::<Vec<_>>() },
+            "interrupted": {
+                "task": if interruption.is_undo { "undo" } else { "commit" },
+                "chosen": interruption.chosen.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+                "done": done,
+                "steps": steps.collect::<Vec<_>>(),
+            },
         });
         let _ = writeln!(out, "{value:#}");
         return;
     }
     let id = &tried.meta.id;
+    let chosen: Vec<_> = interruption.chosen.iter().map(|path| printed_name(path)).collect();
+    let chosen = chosen.join(", ");
+    if interruption.is_undo {
+        let _ = writeln!(
+            out,
+            "{id}  an undo of some of its changes was interrupted: {chosen}\n\
+             any runahead try commit or undo of {id} finishes it first"
+        );
+        return;
+    }
     let _ = writeln!(out, "{id}  its commit was interrupted: {done} of {all} steps are done");
     for (path, is_done) in &interruption.steps {
         let mark = if *is_done { "done" } else { "left" };
@@ -31,4 +46,7 @@ pub fn print(tried: &Try, interruption: &Interruption, json: bool, out: &mut Vec
         out,
         "runahead try commit {id} does what is left; runahead try undo {id} takes back what is done"
     );
+    if !chosen.is_empty() {
+        let _ = writeln!(out, "both leave all changes in the try but those of {chosen}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Command line; each option is defined once.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -25,6 +26,7 @@ run without them, and cannot change anything.
   runahead try -- make            runahead try status            runahead try commit
   runahead try -- ./agent.sh      runahead try diff              runahead try undo
   runahead try --commit-if 'make test' -- sed -i s/a/b/ src/*.c
+  runahead try commit src/ ./Makefile                             runahead try undo -- notes
 
 All of this works in COMMAND too: a nested try starts from what COMMAND has changed so far, and a commit there becomes
 part of COMMAND's changes.
@@ -53,7 +55,9 @@ impl Cli {
     /// Parses the command line, the program's name first. A wrong one ends the process with the
     /// usage and status 2.
     pub fn parse_or_exit(line: impl Iterator<Item = OsString>) -> Self {
-        let parsed = Cli::try_parse_from(line).and_then(Cli::checked);
+        let line: Vec<_> = line.collect();
+        let ends_in_dashes = line.last().is_some_and(|word| word == "--");
+        let parsed = Cli::try_parse_from(line).and_then(|parsed| parsed.checked(ends_in_dashes));
         parsed.unwrap_or_else(|mut error| {
             // The user left out the subcommand.
             if error.kind() == ErrorKind::InvalidSubcommand
@@ -79,8 +83,22 @@ impl Cli {
 }
 
 impl Cli {
-    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command.
-    fn checked(self) -> Result<Self, clap::Error> {
+    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command. Refuses paths of a try
+    /// that are ambiguous, and a `--` without any, which would mean all changes.
+    fn checked(self, ends_in_dashes: bool) -> Result<Self, clap::Error> {
+        if let Task::Try(Try {
+            task: Some(TryTask::Commit { choice, .. } | TryTask::Undo { choice, .. }),
+            ..
+        }) = &self.task
+        {
+            let no_path = ends_in_dashes.then(|| "a PATH must follow `--`".to_owned());
+            return match choice.mistake().or(no_path) {
+                Some(text) => {
+                    Err(Cli::command().error(ErrorKind::InvalidValue, format!("{text}\n")))
+                }
+                None => Ok(self),
+            };
+        }
         let Task::Run(run) = &self.task else { return Ok(self) };
         let first = run.command.first().and_then(|word| word.to_str()).unwrap_or_default();
         if run.stats.is_some() && first.starts_with("json:") {
@@ -225,8 +243,8 @@ pub enum TryTask {
     /// Apply the changes of a try, unless another process has meanwhile changed a name that the try
     /// has changed or read (exit status 3)
     Commit {
-        /// Name of the try, or an unambiguous prefix
-        id: Option<String>,
+        #[command(flatten)]
+        choice: Choice,
         /// Overwrite what another process has changed meanwhile
         #[arg(long)]
         force: bool,
@@ -239,8 +257,8 @@ pub enum TryTask {
     },
     /// Drop a try and its changes
     Undo {
-        /// Name of the try, or an unambiguous prefix
-        id: Option<String>,
+        #[command(flatten)]
+        choice: Choice,
         /// Do not print what was done
         #[arg(long, short)]
         quiet: bool,
@@ -251,6 +269,51 @@ pub enum TryTask {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Try, and some of its changes.
+#[derive(Debug, Args)]
+pub struct Choice {
+    /// Name of the try, or an unambiguous prefix; then paths. A word with a `/` in it is a path, and
+    /// so are `.` and `..`. Only the changes at and below the paths are committed or undone, and the
+    /// others stay in the try
+    #[arg(value_name = "ID|PATH")]
+    words: Vec<OsString>,
+    /// Further paths, with or without a `/`
+    #[arg(last = true, value_name = "PATH")]
+    last: Vec<OsString>,
+}
+
+impl Choice {
+    /// Name of the try, if it is given.
+    pub fn id(&self) -> Option<String> {
+        let first = self.words.first().filter(|word| !is_path(word))?;
+        Some(first.to_string_lossy().into_owned())
+    }
+
+    /// The paths that are given.
+    pub fn paths(&self) -> Vec<OsString> {
+        let words = self.words.iter().filter(|word| is_path(word));
+        words.chain(&self.last).cloned().collect()
+    }
+
+    /// Describes a mistake: two names of tries, or a path without text.
+    fn mistake(&self) -> Option<String> {
+        let later = self.words.iter().skip(1).find(|word| !is_path(word));
+        let is_empty = self.last.iter().any(|word| word.is_empty());
+        match later {
+            Some(word) => {
+                let word = word.to_string_lossy();
+                Some(format!("`{word}` would be a second ID: write ./{word} if it is a PATH"))
+            }
+            None => is_empty.then(|| "a PATH is empty".to_owned()),
+        }
+    }
+}
+
+/// True for a word that is a path also in front of `--`.
+fn is_path(word: &OsString) -> bool {
+    word == "." || word == ".." || word.as_bytes().contains(&b'/')
 }
 
 /// Arguments of `runahead history`.

@@ -10,7 +10,7 @@ use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
 use runahead_changeset::running_processes::list_processes;
 use runahead_changeset::store::TryLock;
 use runahead_changeset::try_changes::Changes;
-use runahead_changeset::{ChangeKind, Store, Try, diff, printed_name, recorded_reads};
+use runahead_changeset::{ChangeKind, ChosenPaths, Store, Try, diff, printed_name, recorded_reads};
 use runahead_inject::Command;
 use runahead_supervisor::remaining_processes::RemainingProcesses;
 use runahead_supervisor::try_sandbox::{self, Confinement, TryPermissions};
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::command_end::{RUNAHEAD_FAILED, end_like, print, report_error, say};
 use crate::interrupted_commit;
 use crate::left_processes::LeftProcesses;
-use crate::options::{self, Network, Reads, TryRun, TryTask};
+use crate::options::{self, Choice, Network, Reads, TryRun, TryTask};
 use crate::try_decision::{CONFLICT, Report, commit_or_report, summarize_changes, undo_and_report};
 use crate::valid_command;
 
@@ -81,6 +81,8 @@ enum Failure {
     NoDirectory(std::io::Error),
     #[error("not run: cannot read /dev/urandom: {0}")]
     Random(std::io::Error),
+    #[error("cannot find the working directory: {0}; give absolute paths in another one")]
+    NoWorkingDirectory(std::io::Error),
     #[error("cannot run a command in the view of the try: {0}")]
     Inside(std::io::Error),
 }
@@ -184,9 +186,9 @@ fn conclude(
     // CHECK may have changed files, too: they are committed or undone as well.
     if status == Some(0) {
         tried.ignores_reads = arguments.run.reads == Reads::Ignore;
-        return Ok(commit_or_report(&tried, false, report)?);
+        return Ok(commit_or_report(&tried, None, false, report)?);
     }
-    undo_and_report(&tried, report, &describe_failure(ended, status))?;
+    undo_and_report(&tried, None, report, &describe_failure(ended, status))?;
     Ok(status.unwrap_or_else(|| end_like(ended)))
 }
 
@@ -330,18 +332,25 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
             }
             return Ok(if is_valid { 0 } else { CONFLICT });
         }
-        TryTask::Commit { id, force, reads, quiet } => {
-            let mut tried = find(store, id)?;
+        TryTask::Commit { choice, force, reads, quiet } => {
+            let mut tried = find(store, &choice.id())?;
             tried.ignores_reads = *reads == Reads::Ignore;
-            return Ok(commit_or_report(&tried, *force, named(*quiet))?);
+            let paths = chosen_paths(&tried, choice)?;
+            return Ok(commit_or_report(&tried, paths.as_ref(), *force, named(*quiet))?);
         }
-        TryTask::Undo { id, quiet } => match find(store, id) {
-            Err(Failure::Tries(runahead_changeset::Error::NoTries)) => {
+        TryTask::Undo { choice, quiet } => match find(store, &choice.id()) {
+            Err(Failure::Tries(runahead_changeset::Error::NoTries))
+                if choice.paths().is_empty() =>
+            {
                 if !quiet {
                     say!("there is no try: nothing was undone");
                 }
             }
-            found => undo_and_report(&found?, named(*quiet), "")?,
+            found => {
+                let tried = found?;
+                let paths = chosen_paths(&tried, choice)?;
+                undo_and_report(&tried, paths.as_ref(), named(*quiet), "")?;
+            }
         },
         TryTask::List { json } => list(store, *json, &mut out),
     }
@@ -364,34 +373,45 @@ fn find(store: &Store, id: &Option<String>) -> Result<Try, Failure> {
     }
 }
 
+/// Finds the paths that are given, if any.
+fn chosen_paths(tried: &Try, choice: &Choice) -> Result<Option<ChosenPaths>, Failure> {
+    let words = choice.paths();
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let directory = std::env::current_dir().map_err(Failure::NoWorkingDirectory)?;
+    Ok(Some(ChosenPaths::resolve(tried, &directory, &words)?))
+}
+
 /// Runs a subcommand on a nested try in the view of the outer one. Returns the exit status, or
-/// `None` if the try is not nested. Undo needs no view.
+/// `None` if the try is not nested. To undo all needs no view.
 fn decide_nested(
     store: &Store,
     arguments: &options::Try,
     task: &TryTask,
 ) -> Result<Option<i32>, Failure> {
-    let (id, words): (_, &[&str]) = match task {
-        TryTask::Status { id, json } => {
-            (id, if *json { &["status", "--json"] } else { &["status"] })
+    let json = |task, json: bool| if json { vec![task, "--json"] } else { vec![task] };
+    let (id, words, paths) = match task {
+        TryTask::Status { id, json: is_json } => (id.clone(), json("status", *is_json), vec![]),
+        TryTask::Diff { id, json: is_json } => (id.clone(), json("diff", *is_json), vec![]),
+        TryTask::Valid { id, json: is_json } => (id.clone(), json("valid", *is_json), vec![]),
+        TryTask::Commit { choice, force, reads, quiet } => {
+            let mut words = vec!["commit"];
+            words.extend(quiet.then_some("--quiet"));
+            words.extend(force.then_some("--force"));
+            if *reads == Reads::Ignore {
+                words.extend(["--reads", "ignore"]);
+            }
+            (choice.id(), words, choice.paths())
         }
-        TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
-        TryTask::Valid { id, json } => (id, if *json { &["valid", "--json"] } else { &["valid"] }),
-        TryTask::Commit { id, force, reads, quiet } => {
-            let words: &[&str] = match (force, reads, quiet) {
-                (true, _, false) => &["commit", "--force"],
-                (true, _, true) => &["commit", "--quiet", "--force"],
-                (false, Reads::Check, false) => &["commit"],
-                (false, Reads::Check, true) => &["commit", "--quiet"],
-                (false, Reads::Ignore, false) => &["commit", "--reads", "ignore"],
-                (false, Reads::Ignore, true) => &["commit", "--quiet", "--reads", "ignore"],
-            };
-            (id, words)
+        TryTask::Undo { choice, quiet } if !choice.paths().is_empty() => {
+            let words = if *quiet { vec!["undo", "--quiet"] } else { vec!["undo"] };
+            (choice.id(), words, choice.paths())
         }
         TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
     };
     let Some(id) = id else { return Ok(None) };
-    let tried = store.find(id)?;
+    let tried = store.find(&id)?;
     if !store.is_nested(&tried) {
         return Ok(None);
     }
@@ -403,7 +423,7 @@ fn decide_nested(
     };
     let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
     let _lock = match (around.lock()?, task) {
-        (None, TryTask::Commit { .. }) => {
+        (None, TryTask::Commit { .. } | TryTask::Undo { .. }) => {
             return Err(around.still_running().into());
         }
         (lock, _) => lock,
@@ -411,7 +431,11 @@ fn decide_nested(
     let program = std::env::current_exe().map_err(Failure::Inside)?;
     let words = words.iter().map(OsStr::new);
     let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
-    let words = [&words[..], &[OsStr::new(name)]].concat();
+    let mut words = [&words[..], &[OsStr::new(name)]].concat();
+    if !paths.is_empty() {
+        words.push(OsStr::new("--"));
+        words.extend(paths.iter().map(OsString::as_os_str));
+    }
     run_inside(&around, arguments.run.unprotected, "--leave", &words).map(Some)
 }
 

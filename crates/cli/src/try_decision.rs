@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use runahead_changeset::commit::{self, CommitOutcome};
-use runahead_changeset::{Change, ChangeKind, Changes, Result, Try, printed_name};
+use runahead_changeset::commit::{self, CommitOutcome, UndoOutcome};
+use runahead_changeset::{Change, ChangeKind, Changes, ChosenPaths, Result, Try, printed_name};
 
 use crate::command_end::say;
 use crate::valid_command;
@@ -43,20 +43,30 @@ pub fn summarize_changes(changes: &Changes) -> String {
     }
 }
 
-/// Commits a try unless there are conflicts, and reports what was done as asked. Returns the
-/// exit status.
-pub fn commit_or_report(tried: &Try, force: bool, report: Report) -> Result<i32> {
-    if tried.meta.unchanged {
-        return undo_and_report(tried, report, "").map(|()| 0);
+/// Commits a try, or its changes at and below `paths`, unless there are conflicts, and reports what
+/// was done as asked. Returns the exit status.
+pub fn commit_or_report(
+    tried: &Try,
+    paths: Option<&ChosenPaths>,
+    force: bool,
+    report: Report,
+) -> Result<i32> {
+    if tried.meta.unchanged && paths.is_none() {
+        return undo_and_report(tried, None, report, "").map(|()| 0);
     }
     let is_resumed = commit::is_interrupted(tried);
-    match commit::commit(tried, force)? {
+    let summarize = |changes: &Option<Changes>| match changes {
+        None => "what was left of an interrupted commit".to_owned(),
+        Some(changes) => summarize_changes(changes),
+    };
+    match commit::commit_chosen(tried, paths, force)? {
         CommitOutcome::Done(changes) => {
-            let summary = match changes {
-                None => "what was left of an interrupted commit".to_owned(),
-                Some(changes) => summarize_changes(&changes),
-            };
-            report_done(tried, report, &format!("committed: {summary}"));
+            report_done(tried, report, &format!("committed: {}", summarize(&changes)));
+            return Ok(0);
+        }
+        CommitOutcome::Partly(changes, left) => {
+            let done = format!("committed: {}; {}", summarize(&changes), describe_rest(left));
+            report_done(tried, report, &done);
             return Ok(0);
         }
         CommitOutcome::StaleReads(reads) => {
@@ -65,6 +75,14 @@ pub fn commit_or_report(tried: &Try, force: bool, report: Report) -> Result<i32>
         CommitOutcome::Conflicts(conflicts) => report_conflicts(tried, is_resumed, &conflicts),
     }
     Ok(CONFLICT)
+}
+
+/// Says how many changes stay in a try.
+fn describe_rest(left: usize) -> String {
+    match left {
+        1 => "1 change stays in the try".to_owned(),
+        _ => format!("{left} changes stay in the try"),
+    }
 }
 
 fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
@@ -81,9 +99,15 @@ fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
     say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
 }
 
-/// Drops a try and its changes, and reports that with a reason as asked.
-pub fn undo_and_report(tried: &Try, report: Report, why: &str) -> Result<()> {
-    let done = match tried.meta.unchanged {
+/// Drops a try and its changes, or those at and below `paths`, and reports that with a reason as
+/// asked.
+pub fn undo_and_report(
+    tried: &Try,
+    paths: Option<&ChosenPaths>,
+    report: Report,
+    why: &str,
+) -> Result<()> {
+    let all = match tried.meta.unchanged {
         true => "has changed nothing".to_owned(),
         // A try that cannot be read can be undone.
         false => match Changes::read(&tried.overlay_directory()) {
@@ -91,7 +115,18 @@ pub fn undo_and_report(tried: &Try, report: Report, why: &str) -> Result<()> {
             Err(_) => "undone".to_owned(),
         },
     };
-    commit::undo(tried)?;
+    let done = match commit::undo_chosen(tried, paths)? {
+        UndoOutcome::Dropped => all,
+        UndoOutcome::Partly(undone, left) => {
+            let undone = undone.as_ref().map(summarize_changes);
+            let undone = undone.unwrap_or("what was left of an interrupted undo".to_owned());
+            format!("undone: {undone}; {}", describe_rest(left))
+        }
+        UndoOutcome::TakenBack => {
+            "is as before: what an interrupted commit of some changes had done was taken back"
+                .to_owned()
+        }
+    };
     report_done(tried, report, &format!("{done}{why}"));
     Ok(())
 }

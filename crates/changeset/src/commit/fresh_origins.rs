@@ -1,22 +1,30 @@
-//! Origins of a try after its commit was taken back.
+//! Origins of a try whose commit was taken back, or has left a rest.
 //!
 //! A rename and a change of permissions set an entry's time of change. Where nothing else has
 //! changed, the origins get the new one, so that the try can be committed later.
+//!
+//! A file with several names is changed by a commit of one of them. Then the origins of its other
+//! names get what that commit has left.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
 use runahead_abi::{FileId, device_number};
 
 use super::entry_state::EntryState;
+use crate::chosen_paths::ChosenPaths;
+use crate::recorded_origins::{current_metadata, origin as current_origin};
 use crate::{Result, io_error};
 
 /// States of entries before a commit and after it was taken back, by device and inode number.
 pub(super) type TakenBack = BTreeMap<(u64, u64), (EntryState, EntryState)>;
 
-fn origin(of: &EntryState) -> Origin {
+/// Returns the origin for the state of an entry.
+pub(super) fn origin(of: &EntryState) -> Origin {
     let (device, inode) = of.file;
     let device = device_number(rustix::fs::major(device), rustix::fs::minor(device));
     let time = |(seconds, nanoseconds): (i64, i64)| [seconds as u64, nanoseconds as u64];
@@ -29,34 +37,74 @@ fn origin(of: &EntryState) -> Origin {
     }
 }
 
+/// Files that a commit has changed, as they were before and as it has left them. Of their times of
+/// change only the first counts.
+pub(super) type ChangedFiles = BTreeMap<FileId, (Origin, Origin)>;
+
 /// Gives the origins of what was taken back its time of change of now.
 pub(super) fn refresh(overlay_directory: &Path, taken_back: &TakenBack) -> Result<()> {
     let states = taken_back.values().map(|(before, now)| (origin(before), origin(now)));
     let states: BTreeMap<_, _> = states.map(|states| (states.0.file, states)).collect();
+    rewrite(overlay_directory, |was, _| {
+        let fresh = states.get(&was.file).filter(|(before, now)| {
+            was.ctime == before.ctime && *now == (Origin { ctime: now.ctime, ..*was })
+        });
+        Ok(Some(fresh.map_or(*was, |(_, now)| *now)))
+    })
+}
+
+/// Removes the records at and below the chosen paths, and renews those of other names of the
+/// changed files.
+pub(super) fn leave_rest(
+    overlay_directory: &Path,
+    chosen: &ChosenPaths,
+    changed: &ChangedFiles,
+) -> Result<()> {
+    rewrite(overlay_directory, |was, path| {
+        if chosen.has(path) {
+            return Ok(None);
+        }
+        let Some((_, after)) = changed.get(&was.file).filter(|(before, _)| before == was) else {
+            return Ok(Some(*was));
+        };
+        // Names that went set the time of change again.
+        let now = current_metadata(path)?.map(|found| current_origin(&found));
+        let now = now.filter(|now| *now == Origin { ctime: now.ctime, ..*after });
+        Ok(Some(now.unwrap_or(*was)))
+    })
+}
+
+/// Replaces each record's origin by what `fresh` returns for it and its path, or leaves the record
+/// out.
+fn rewrite(
+    overlay_directory: &Path,
+    mut fresh: impl FnMut(&Origin, &Path) -> Result<Option<Origin>>,
+) -> Result<()> {
     let list = overlay_directory.join(CHANGES);
     let text = fs::read(&list).map_err(io_error("read", &list))?;
-    let records: Vec<Vec<u8>> = text
-        .split(|byte| *byte == 0)
-        .map(|record| refreshed(record, &states).unwrap_or_else(|| record.to_vec()))
-        .collect();
-    let fresh = records.join(&0);
-    if fresh == text {
+    let (mut all, mut room) = (Vec::with_capacity(text.len()), vec![0; ORIGIN_MAX]);
+    for record in text.split_inclusive(|byte| *byte == 0) {
+        let front = usize::from(record.first() == Some(&WHITEOUT));
+        let words = record.strip_suffix(&[0]).and_then(|record| Origin::read(&record[front..]));
+        let Some((was, name)) = words else {
+            // Its process ended while it wrote.
+            all.extend(record);
+            continue;
+        };
+        let Some(now) = fresh(&was, Path::new(OsStr::from_bytes(name)))? else { continue };
+        match now.write(name, &mut room) {
+            Some(len) if now != was => {
+                all.extend(&record[..front]);
+                all.extend(&room[..len]);
+                all.push(0);
+            }
+            _ => all.extend(record),
+        }
+    }
+    if all == text {
         return Ok(());
     }
     let new = overlay_directory.join("changes.new");
-    let written = fs::write(&new, fresh).and_then(|()| fs::rename(&new, &list));
+    let written = fs::write(&new, all).and_then(|()| fs::rename(&new, &list));
     written.map_err(io_error("write", &list))
-}
-
-/// Returns the record with the new time of change, if that alone differs from what was before.
-fn refreshed(record: &[u8], states: &BTreeMap<FileId, (Origin, Origin)>) -> Option<Vec<u8>> {
-    let front = usize::from(record.first() == Some(&WHITEOUT));
-    let (was, name) = Origin::read(&record[front..])?;
-    let (before, now) = states.get(&was.file)?;
-    if was.ctime != before.ctime || *now == was || *now != (Origin { ctime: now.ctime, ..was }) {
-        return None;
-    }
-    let mut room = vec![0; ORIGIN_MAX];
-    let len = now.write(name, &mut room)?;
-    Some([&record[..front], &room[..len]].concat())
 }

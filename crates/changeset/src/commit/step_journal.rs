@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commit_steps::{JournalPath, Step};
 use super::entry_state::EntryState;
+use crate::chosen_paths::ChosenPaths;
 use crate::entry_metadata::KeptMetadata;
 use crate::{Error, Result, io_error};
 
@@ -23,6 +24,33 @@ pub(super) struct Preamble {
     pub(super) times: Vec<(JournalPath, (i64, i64))>,
     /// True if steps are not taken back: the try is inside another.
     pub(super) is_nested: bool,
+    /// Modification times of the directories of the upper tree whose entries the commit takes.
+    /// Those of a rest that stays in the try get them again.
+    #[serde(default)]
+    pub(super) upper_times: Vec<(JournalPath, (i64, i64))>,
+    /// Paths that were chosen, if others stay in the try.
+    #[serde(default)]
+    pub(super) chosen: Option<Chosen>,
+}
+
+/// Choice of some changes of a try.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Chosen {
+    /// Paths at and below which all changes are chosen.
+    pub(super) roots: Vec<JournalPath>,
+    /// True if they are undone: there are no steps then.
+    pub(super) is_undo: bool,
+    /// Copies of the index that leave the try, by their paths in its directory.
+    pub(super) copies: Vec<JournalPath>,
+    /// Directories that the try has listed, and the hashes of their names after the commit.
+    pub(super) listings: Vec<(JournalPath, u64)>,
+}
+
+impl Chosen {
+    /// The paths.
+    pub(super) fn paths(&self) -> ChosenPaths {
+        ChosenPaths::of(self.roots.iter().map(JournalPath::path))
+    }
 }
 
 /// Things that a step keeps of what it changes in place.

@@ -1,0 +1,1 @@
+//! Commits and undoes of chosen changes.
