@@ -124,13 +124,6 @@ impl Place {
         self.tried(&["-q", "--", path(&self.body), "run", &seed, &steps, path(&self.other)])
     }
 
-    /// Does a body directly.
-    pub fn do_body(&self, seed: u64) -> String {
-        let (seed, steps) = (seed.to_string(), STEPS.to_string());
-        let body = [path(&self.body), "run", &seed, &steps, path(&self.other)];
-        self.output(&body, self.as_user)
-    }
-
     pub fn look(&self) -> String {
         let directories = [path(&self.work), path(&self.other)];
         let words = [path(&self.body), "look"];

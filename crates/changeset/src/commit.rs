@@ -301,7 +301,7 @@ fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<
     let preamble = Preamble {
         times,
         is_nested,
-        upper_times: remaining_changes::upper_times(&trees, &steps)?,
+        upper_times: remaining_changes::upper_times(&trees, &steps, paths)?,
         chosen: paths.map(describe).transpose()?,
     };
     let journal = Journal::create(tried.directory(), preamble, steps)?;

@@ -63,12 +63,17 @@ impl Origins {
     }
 }
 
-/// Returns the current metadata of a path; `None` if nothing is there.
+/// Returns the current metadata of a path; `None` if nothing is there, or if links above it lead in
+/// a circle.
 pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
+    let is_circle = |error: &std::io::Error| {
+        error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+    };
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) if is_circle(&error) => Ok(None),
         Err(error) => Err(io_error("examine", path)(error)),
     }
 }

@@ -84,9 +84,15 @@ fn listings_after(overlay_directory: &Path, steps: &[Step]) -> Result<Vec<(Journ
     Ok(listings)
 }
 
-/// Times of the upper directories above what a commit takes.
-pub(super) fn upper_times(trees: &HeldTrees, steps: &[Step]) -> Result<Vec<UpperTime>> {
-    let mut above = BTreeSet::new();
+/// Times of the upper directories above what a commit takes, and above the chosen paths.
+pub(super) fn upper_times(
+    trees: &HeldTrees,
+    steps: &[Step],
+    paths: Option<&ChosenPaths>,
+) -> Result<Vec<UpperTime>> {
+    let roots = paths.map(ChosenPaths::roots).unwrap_or_default();
+    let mut above: BTreeSet<PathBuf> =
+        roots.iter().filter_map(|root| root.parent()).map(PathBuf::from).collect();
     for step in steps {
         match step {
             Step::Install { path, .. } => above.extend(path.path().parent().map(PathBuf::from)),
@@ -277,10 +283,11 @@ fn states_left(journal: &Journal) -> BTreeMap<PathBuf, Left> {
                 let path = path.path();
                 let after = journal.progress(number).after.as_ref();
                 let after = after.filter(|after| !after.is_directory());
-                if after.is_none() {
-                    // What was removed below it came before.
-                    states.retain(|other: &PathBuf, _| !other.starts_with(&path));
-                }
+                // What was removed below it came before, and a new link may lead elsewhere.
+                let below = states.range(path.clone()..).map(|(other, _)| other);
+                let below = below.take_while(|other: &&PathBuf| other.starts_with(&path));
+                let below: Vec<_> = below.cloned().collect();
+                below.iter().for_each(|other| _ = states.remove(other));
                 states.insert(
                     path,
                     after.map_or(Left::Directory, |after| Left::Entry(origin(after))),
