@@ -441,4 +441,6 @@ impl RunningCommit {
 }
 
 #[cfg(test)]
+mod choice_tests;
+#[cfg(test)]
 mod tests;

@@ -144,7 +144,7 @@ fn rewritten(
 }
 
 /// Puts the text of all records into the filter's file, with zeroes behind it.
-fn put_records(filter: &Path, omitted: &[u8], all: &[u8]) -> std::io::Result<()> {
+pub(crate) fn put_records(filter: &Path, omitted: &[u8], all: &[u8]) -> std::io::Result<()> {
     let file = fs::File::options().read(true).write(true).open(filter)?;
     let at = |offset: usize| (ChangeFilter::READS_AT + offset) as u64;
     let mut before = [0; 8];

@@ -26,7 +26,7 @@ run without them, and cannot change anything.
   runahead try -- make            runahead try status            runahead try commit
   runahead try -- ./agent.sh      runahead try diff              runahead try undo
   runahead try --commit-if 'make test' -- sed -i s/a/b/ src/*.c
-  runahead try commit src/ ./Makefile                             runahead try undo -- notes
+  runahead try commit src/ Makefile          runahead try undo ./notes
 
 All of this works in COMMAND too: a nested try starts from what COMMAND has changed so far, and a commit there becomes
 part of COMMAND's changes.
@@ -83,21 +83,20 @@ impl Cli {
 }
 
 impl Cli {
-    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command. Refuses paths of a try
-    /// that are ambiguous, and a `--` without any, which would mean all changes.
+    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command. Refuses an empty path of
+    /// a try, and a `--` without any: both would mean more than was meant.
     fn checked(self, ends_in_dashes: bool) -> Result<Self, clap::Error> {
         if let Task::Try(Try {
             task: Some(TryTask::Commit { choice, .. } | TryTask::Undo { choice, .. }),
             ..
         }) = &self.task
         {
-            let no_path = ends_in_dashes.then(|| "a PATH must follow `--`".to_owned());
-            return match choice.mistake().or(no_path) {
-                Some(text) => {
-                    Err(Cli::command().error(ErrorKind::InvalidValue, format!("{text}\n")))
-                }
-                None => Ok(self),
+            let text = match choice.paths().iter().any(|path| path.is_empty()) {
+                true => "a PATH is empty\n",
+                false if ends_in_dashes => "a PATH must follow `--`\n",
+                false => return Ok(self),
             };
+            return Err(Cli::command().error(ErrorKind::InvalidValue, text));
         }
         let Task::Run(run) = &self.task else { return Ok(self) };
         let first = run.command.first().and_then(|word| word.to_str()).unwrap_or_default();
@@ -274,12 +273,12 @@ pub enum TryTask {
 /// Try, and some of its changes.
 #[derive(Debug, Args)]
 pub struct Choice {
-    /// Name of the try, or an unambiguous prefix; then paths. A word with a `/` in it is a path, and
-    /// so are `.` and `..`. Only the changes at and below the paths are committed or undone, and the
-    /// others stay in the try
+    /// Name of the try, or an unambiguous prefix; then paths. The first word is a path, too, if it
+    /// has a `/` or is `.` or `..`. Only the changes at and below the paths are committed or undone,
+    /// and the others stay in the try
     #[arg(value_name = "ID|PATH")]
     words: Vec<OsString>,
-    /// Further paths, with or without a `/`
+    /// Paths, with or without a `/`
     #[arg(last = true, value_name = "PATH")]
     last: Vec<OsString>,
 }
@@ -293,25 +292,12 @@ impl Choice {
 
     /// The paths that are given.
     pub fn paths(&self) -> Vec<OsString> {
-        let words = self.words.iter().filter(|word| is_path(word));
-        words.chain(&self.last).cloned().collect()
-    }
-
-    /// Describes a mistake: two names of tries, or a path without text.
-    fn mistake(&self) -> Option<String> {
-        let later = self.words.iter().skip(1).find(|word| !is_path(word));
-        let is_empty = self.last.iter().any(|word| word.is_empty());
-        match later {
-            Some(word) => {
-                let word = word.to_string_lossy();
-                Some(format!("`{word}` would be a second ID: write ./{word} if it is a PATH"))
-            }
-            None => is_empty.then(|| "a PATH is empty".to_owned()),
-        }
+        let names = usize::from(self.id().is_some());
+        self.words[names..].iter().chain(&self.last).cloned().collect()
     }
 }
 
-/// True for a word that is a path also in front of `--`.
+/// True for a first word that is a path.
 fn is_path(word: &OsString) -> bool {
     word == "." || word == ".." || word.as_bytes().contains(&b'/')
 }

@@ -81,6 +81,8 @@ enum Failure {
     NoDirectory(std::io::Error),
     #[error("not run: cannot read /dev/urandom: {0}")]
     Random(std::io::Error),
+    #[error("no try is called {0}; see runahead try list, or write ./{0} if it is a PATH")]
+    NoTryOrPath(String),
     #[error("cannot find the working directory: {0}; give absolute paths in another one")]
     NoWorkingDirectory(std::io::Error),
     #[error("cannot run a command in the view of the try: {0}")]
@@ -333,12 +335,12 @@ fn decide(store: &Store, arguments: &options::Try, task: &TryTask) -> Result<i32
             return Ok(if is_valid { 0 } else { CONFLICT });
         }
         TryTask::Commit { choice, force, reads, quiet } => {
-            let mut tried = find(store, &choice.id())?;
+            let mut tried = find_chosen(store, choice)?;
             tried.ignores_reads = *reads == Reads::Ignore;
             let paths = chosen_paths(&tried, choice)?;
             return Ok(commit_or_report(&tried, paths.as_ref(), *force, named(*quiet))?);
         }
-        TryTask::Undo { choice, quiet } => match find(store, &choice.id()) {
+        TryTask::Undo { choice, quiet } => match find_chosen(store, choice) {
             Err(Failure::Tries(runahead_changeset::Error::NoTries))
                 if choice.paths().is_empty() =>
             {
@@ -371,6 +373,14 @@ fn find(store: &Store, id: &Option<String>) -> Result<Try, Failure> {
         Some(id) => Ok(store.find(id)?),
         None => Ok(store.find_in(&std::env::current_dir().map_err(Failure::NoDirectory)?)?),
     }
+}
+
+/// Finds the try of a choice.
+fn find_chosen(store: &Store, choice: &Choice) -> Result<Try, Failure> {
+    find(store, &choice.id()).map_err(|error| match error {
+        Failure::Tries(runahead_changeset::Error::Unknown(word)) => Failure::NoTryOrPath(word),
+        other => other,
+    })
 }
 
 /// Finds the paths that are given, if any.
@@ -411,7 +421,11 @@ fn decide_nested(
         TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
     };
     let Some(id) = id else { return Ok(None) };
-    let tried = store.find(&id)?;
+    let tried = match (store.find(&id), task) {
+        // Its message is that of the subcommand.
+        (Err(runahead_changeset::Error::Unknown(_)), TryTask::Commit { .. }) => return Ok(None),
+        (found, _) => found?,
+    };
     if !store.is_nested(&tried) {
         return Ok(None);
     }

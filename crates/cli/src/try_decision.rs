@@ -70,9 +70,11 @@ pub fn commit_or_report(
             return Ok(0);
         }
         CommitOutcome::StaleReads(reads) => {
-            valid_command::report_stale_reads(&tried.meta.id, &reads);
+            valid_command::report_stale_reads(&words_for(tried, paths), &reads);
         }
-        CommitOutcome::Conflicts(conflicts) => report_conflicts(tried, is_resumed, &conflicts),
+        CommitOutcome::Conflicts(conflicts) => {
+            report_conflicts(&words_for(tried, paths), is_resumed, &conflicts);
+        }
     }
     Ok(CONFLICT)
 }
@@ -85,7 +87,14 @@ fn describe_rest(left: usize) -> String {
     }
 }
 
-fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
+/// Words for the try and its chosen changes on a command line.
+fn words_for(tried: &Try, paths: Option<&ChosenPaths>) -> String {
+    let paths = if paths.is_some() { " PATH..." } else { "" };
+    format!("{}{paths}", tried.meta.id)
+}
+
+/// Reports why nothing was committed. `words` are those for the try on a command line.
+fn report_conflicts(words: &str, is_resumed: bool, conflicts: &[Change]) {
     let what = if is_resumed { "the commit was not resumed" } else { "nothing was committed" };
     say!("{what}: these names were changed meanwhile");
     for change in conflicts {
@@ -95,8 +104,9 @@ fn report_conflicts(tried: &Try, is_resumed: bool, conflicts: &[Change]) {
             change.conflict.as_deref().unwrap_or_default()
         );
     }
-    let id = &tried.meta.id;
-    say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
+    say!(
+        "runahead try commit --force {words} overwrites that; runahead try undo {words} drops the changes"
+    );
 }
 
 /// Drops a try and its changes, or those at and below `paths`, and reports that with a reason as

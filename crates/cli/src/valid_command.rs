@@ -43,8 +43,8 @@ pub fn valid(tried: &Try, json: bool, out: &mut Vec<u8>) -> runahead_changeset::
     Ok(is_valid)
 }
 
-/// Reports why nothing was committed.
-pub fn report_stale_reads(id: &str, reads: &ReadComparison) {
+/// Reports why nothing was committed. `words` are those for the try on a command line.
+pub fn report_stale_reads(words: &str, reads: &ReadComparison) {
     say!(
         "nothing was committed: these names were read by the try and changed meanwhile{}",
         describe_omitted(reads)
@@ -56,7 +56,7 @@ pub fn report_stale_reads(id: &str, reads: &ReadComparison) {
         say!("  and {} more", reads.stale.len() - LISTED_MAX);
     }
     say!(
-        "runahead try commit --reads ignore {id} commits all the same; runahead try undo {id} drops the try"
+        "runahead try commit --reads ignore {words} commits all the same; runahead try undo {words} drops the changes"
     );
 }
 

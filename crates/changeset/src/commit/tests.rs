@@ -15,15 +15,15 @@ use crate::recorded_origins::{current_metadata, origin};
 use crate::store::Store;
 
 /// A lower tree, and a try as an agent leaves it.
-struct Scene {
+pub(super) struct Scene {
     root: tempfile::TempDir,
-    tried: Try,
+    pub(super) tried: Try,
     /// The lower tree before a commit.
-    before: BTreeMap<PathBuf, String>,
+    pub(super) before: BTreeMap<PathBuf, String>,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
         let real = root.path().canonicalize().expect("it is there").join("real");
         for directory in ["keep", "goes/in", "turns"] {
@@ -41,11 +41,11 @@ impl Scene {
         scene
     }
 
-    fn real(&self, name: &str) -> PathBuf {
+    pub(super) fn real(&self, name: &str) -> PathBuf {
         self.root.path().canonicalize().expect("it is there").join("real").join(name)
     }
 
-    fn upper(&self, name: &str) -> PathBuf {
+    pub(super) fn upper(&self, name: &str) -> PathBuf {
         let path = self.real(name);
         self.tried.overlay_directory().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
     }
@@ -64,11 +64,11 @@ impl Scene {
         file.write_all(&[front, &self.words(name), &[0]].concat()).expect("written");
     }
 
-    fn record(&self, name: &str) {
+    pub(super) fn record(&self, name: &str) {
         self.write(&[], name);
     }
 
-    fn gone(&self, name: &str) {
+    pub(super) fn gone(&self, name: &str) {
         self.write(&[WHITEOUT], name);
     }
 
@@ -90,7 +90,7 @@ impl Scene {
         fs::set_permissions(self.upper("new/deep/e"), mode).expect("set");
     }
 
-    fn tree(&self) -> BTreeMap<PathBuf, String> {
+    pub(super) fn tree(&self) -> BTreeMap<PathBuf, String> {
         let real = self.real("");
         let all = walkdir::WalkDir::new(&real).into_iter().map(|entry| entry.expect("listed"));
         all.map(|entry| {
@@ -105,7 +105,7 @@ impl Scene {
         .collect()
     }
 
-    fn expect_done(&self) {
+    pub(super) fn expect_done(&self) {
         let tree = self.tree();
         let names: Vec<_> = tree.keys().map(|name| name.to_string_lossy().into_owned()).collect();
         let expected = [
