@@ -57,7 +57,7 @@ fn changes(place: &Place) -> BTreeSet<PathBuf> {
     changes.iter().map(|change| change["path"].as_str().expect("a path").into()).collect()
 }
 
-/// What was done with chosen changes.
+/// Choices that were made, and what was said about them.
 #[derive(Default)]
 struct Done {
     said: String,

@@ -81,11 +81,10 @@ pub enum CommitOutcome {
 pub enum UndoOutcome {
     /// The try is dropped with all its changes.
     Dropped,
-    /// Chosen changes are dropped; `None` if an interrupted undo of them was finished. The number of
-    /// those that stay in the try.
+    /// Chosen changes are dropped; `None` if an interrupted undo of them was finished. The number
+    /// of those that stay in the try.
     Partly(Option<Changes>, usize),
-    /// What an interrupted commit of chosen changes has done is taken back. All changes are in the
-    /// try as before.
+    /// An interrupted commit of chosen changes is taken back. All changes are in the try as before.
     TakenBack,
 }
 

@@ -195,7 +195,7 @@ pub enum Error {
         /// Change of the directory, as a participle.
         done: &'static str,
     },
-    /// Not all names of a file were chosen.
+    /// Names of a file were chosen, and others of it were not.
     #[error(
         "nothing was done: {path} is a name of one file with {others}; give these too",
         path = printed_name(path)

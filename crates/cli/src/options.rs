@@ -83,8 +83,8 @@ impl Cli {
 }
 
 impl Cli {
-    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command. Refuses an empty path of
-    /// a try, and a `--` without any: both would mean more than was meant.
+    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command. Refuses an empty path
+    /// of a try, and a `--` without any: both would mean more than was meant.
     fn checked(self, ends_in_dashes: bool) -> Result<Self, clap::Error> {
         if let Task::Try(Try {
             task: Some(TryTask::Commit { choice, .. } | TryTask::Undo { choice, .. }),
@@ -274,8 +274,8 @@ pub enum TryTask {
 #[derive(Debug, Args)]
 pub struct Choice {
     /// Name of the try, or an unambiguous prefix; then paths. The first word is a path, too, if it
-    /// has a `/` or is `.` or `..`. Only the changes at and below the paths are committed or undone,
-    /// and the others stay in the try
+    /// has a `/` or is `.` or `..`. Only the changes at and below the paths are committed or
+    /// undone, and the others stay in the try
     #[arg(value_name = "ID|PATH")]
     words: Vec<OsString>,
     /// Paths, with or without a `/`

@@ -32,7 +32,7 @@ use crate::{Result, io_error};
 /// Time of a directory of the upper tree.
 type UpperTime = (JournalPath, (i64, i64));
 
-/// What the journal says about chosen changes. `steps` are those of the commit; an undo has none.
+/// Describes chosen changes for the journal. `steps` are those of the commit; an undo has none.
 pub(super) fn describe_choice(
     tried: &Try,
     trees: &HeldTrees,
