@@ -13,7 +13,7 @@ const LOOK: &str = "import os, stat\n\
     def look(name):\n\
     \x20s = os.lstat(name); deep = stat.S_ISDIR(s.st_mode)\n\
     \x20a = [(n, os.getxattr(name, n, follow_symlinks=False)) for n in os.listxattr(name, follow_symlinks=False)]\n\
-    \x20print(name, oct(s.st_mode), s.st_uid, s.st_gid, deep or s.st_size, s.st_blocks * 512 < s.st_size, sorted(a))\n\
+    \x20print(name, oct(s.st_mode), s.st_uid, s.st_gid, deep or s.st_nlink, deep or s.st_size, s.st_blocks * 512 < s.st_size, sorted(a))\n\
     \x20[look(os.path.join(name, n)) for n in sorted(os.listdir(name))] if deep else None\n\
     \x20print(open(name).read(99)) if stat.S_ISREG(s.st_mode) else None\n\
     look('.')\n";
@@ -26,6 +26,8 @@ struct Case {
     directory: std::path::PathBuf,
     state: std::path::PathBuf,
     as_user: bool,
+    /// True if root prepares the tree.
+    root_prepares: bool,
 }
 
 impl Case {
@@ -48,7 +50,7 @@ impl Case {
     fn run(&self, prepare: &str, script: &str, tried: bool) -> [String; 2] {
         let clear = "rm -rf ../work/* ../work/.??*";
         self.shell(clear, false);
-        self.shell(prepare, self.as_user);
+        self.shell(prepare, self.as_user && !self.root_prepares);
         let program = self.directory.join("runahead");
         let said = match tried {
             false => self.shell(script, self.as_user),
@@ -64,6 +66,10 @@ impl Case {
 
 /// Runs each script directly and as a try, with the state on two file systems.
 fn compare(name: &str, as_user: bool, scripts: &[(&str, &str)]) {
+    compare_prepared(name, (as_user, false), scripts);
+}
+
+fn compare_prepared(name: &str, (as_user, root_prepares): (bool, bool), scripts: &[(&str, &str)]) {
     let others = scratch().join(format!("metadata-{name}"));
     let memory = Path::new("/dev/shm").join(format!("runahead-{name}-{}", std::process::id()));
     for state in [others.join("state"), memory.clone()] {
@@ -74,7 +80,7 @@ fn compare(name: &str, as_user: bool, scripts: &[(&str, &str)]) {
             std::fs::set_permissions(made, all).expect("it is ours");
         }
         std::fs::copy(runahead(), directory.join("runahead")).expect("it is ours");
-        let case = Case { directory, state, as_user };
+        let case = Case { directory, state, as_user, root_prepares };
         for (prepare, script) in scripts {
             let plain = case.run(prepare, script, false);
             let tried = case.run(prepare, script, true);
@@ -169,4 +175,25 @@ fn attributes_that_are_removed_are_gone() {
     let done = Command::new("sh").args(["-c", &script]).current_dir(&directory).output();
     let done = done.expect("it starts");
     assert_eq!((String::from_utf8_lossy(&done.stdout).as_ref(), done.status.code()), ("", Some(0)));
+}
+
+/// Files in another user's directory, and those of another user, are written in place: they cannot
+/// be replaced there.
+#[test]
+fn files_that_are_written_in_place_keep_all_their_names() {
+    if available(root()).is_none() || available(installed("setpriv")).is_none() {
+        return;
+    }
+    let own = "mkdir shut; echo one > shut/f; chown 65534 shut/f";
+    let others = "mkdir d; echo one > d/f; chmod 666 d/f; ln d/f d/g; chmod 777 d";
+    compare_prepared(
+        "in-place",
+        (true, true),
+        &[
+            (own, "ln shut/f new; echo more >> new"),
+            (own, "echo more >> shut/f; ln shut/f new; mkdir n; ln new n/third; chmod 600 n/third"),
+            (others, "echo more >> d/f"),
+            (others, "echo more >> d/g; ln d/g new"),
+        ],
+    );
 }

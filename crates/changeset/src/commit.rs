@@ -23,6 +23,7 @@
 //! | `fresh_origins` | origins after steps were taken back, and of a rest |
 //! | `held_trees` | the trees that steps work on |
 //! | `kept_entries` | names of what is kept |
+//! | `links_in_place` | new names of files that a commit writes in place |
 //! | `remaining_changes` | the rest of a try after some of its changes have left it |
 //! | `rights_check` | the look at rights before a commit |
 //! | `step_execution` | the execution of a step |
@@ -36,6 +37,7 @@ mod file_rights;
 mod fresh_origins;
 mod held_trees;
 mod kept_entries;
+mod links_in_place;
 mod remaining_changes;
 mod rights_check;
 mod step_execution;

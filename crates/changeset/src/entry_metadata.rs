@@ -26,9 +26,11 @@ fn is_own_group(group: u32) -> bool {
 }
 
 /// Copies owner, permissions and extended attributes of `from`, whose metadata is `found`, to `to`.
+/// An owner or group that the user cannot give is left out.
 pub(crate) fn copy_metadata(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
     let there = to.metadata()?;
-    if could_change_owner(&there) && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
+    let can_give = could_change_owner(&there) && could_change_owner(found);
+    if can_give && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
         to.set_owners(found.uid(), found.gid())?;
     }
     let _readable = ReadableEntry::new(from, found)?;

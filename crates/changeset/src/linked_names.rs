@@ -208,11 +208,18 @@ fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()>
         let paths = (copy.path_through_descriptor(), original.path_through_descriptor());
         have_same_attributes(&paths.0, &paths.1)
     };
-    if !is_written || about(&from) != about(&to) || !have_same_attributes() {
-        copy_metadata(copy, original, &from)?;
+    let dress = || {
+        if !is_written || about(&from) != about(&to) || !have_same_attributes() {
+            copy_metadata(copy, original, &from)?;
+        }
+        if !is_written || times(&from) != times(&to) {
+            original.set_times(&modified_at(times(&from)))?;
+        }
+        Ok(())
+    };
+    match dress() {
+        // Another user owns the file; then the try could not change them either.
+        Err(_) if !is_owner => Ok(()),
+        dressed => dressed,
     }
-    if !is_written || times(&from) != times(&to) {
-        original.set_times(&modified_at(times(&from)))?;
-    }
-    Ok(())
 }
