@@ -279,7 +279,8 @@ fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<
     let is_nested = tried.meta.inside.is_some();
     needed_room::check(changes, &tried.overlay_directory())?;
     let trees = HeldTrees::hold(tried)?;
-    let steps = commit_steps::plan(changes, &trees, is_nested)?;
+    let mut steps = commit_steps::plan(changes, &trees, is_nested)?;
+    links_in_place::join_new_names(changes, &trees, &mut steps)?;
     if !is_nested {
         rights_check::check(&steps, &trees)?;
     }

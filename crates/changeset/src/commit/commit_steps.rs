@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::entry_state::EntryState;
 use super::file_rights;
 use super::held_trees::HeldTrees;
-use super::links_in_place;
 use crate::entry_metadata::could_change_owner;
 use crate::held_tree::{HeldEntry, HeldTree};
 use crate::try_changes::{Change, ChangeKind, Changes};
@@ -160,7 +159,6 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
         let is_free = is_removed.contains(&change.path);
         steps.push(install_step(&change.path, trees, is_free, is_nested)?);
     }
-    links_in_place::join_new_names(changes, trees, &mut steps)?;
     // What is held has wider permissions.
     trees.release();
     // Deepest first: a change to an entry sets the time of its directory.
