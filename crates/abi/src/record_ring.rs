@@ -86,6 +86,11 @@ impl Ring {
         }
     }
 
+    /// Bytes that have been taken out since the ring was made, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.head.load(Relaxed)
+    }
+
     /// True when nothing is waiting.
     pub fn is_empty(&self) -> bool {
         self.tail.load(Acquire) == self.head.load(Relaxed)

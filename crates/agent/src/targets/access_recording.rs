@@ -6,9 +6,9 @@
 //! The hint log remembers what has been reported, under separate keys. An evicted entry costs one
 //! more message, which the supervisor recognizes as known.
 //!
-//! Invariant: the target waits only where everything is to be reported, and at most
-//! [`ROOM_PATIENCE`]. It then goes on and counts what it could not report. It does not wait
-//! again before there is room.
+//! Invariant: the target waits only where everything is to be reported, and only for a supervisor
+//! that takes reports ([`super::ring_room`]). Otherwise it goes on and counts what it could not
+//! report. It does not wait again before there is room.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,10 +16,11 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, PATH_MAX};
+use runahead_estimators::Identity;
 use runahead_estimators::access_identity::BLOCK_BYTES;
-use runahead_estimators::{Identity, Micros};
 
 use super::path_argument::reads_link;
+use super::ring_room::RoomWait;
 use super::target_state::Target;
 use crate::descriptor_names::NAMES;
 use crate::hint_sender::{self, Hint};
@@ -33,10 +34,6 @@ use crate::time_stamp::ticks;
 /// Accesses before a process joins in order to record them, where not everything is to be reported.
 /// Most processes are short, and joining costs some tenths of a millisecond.
 const ACCESSES_BEFORE_JOIN: u32 = 64;
-/// Longest wait for room in the ring.
-const ROOM_PATIENCE: Micros = Micros(100_000);
-/// Interval between two checks for room in the ring, in microseconds.
-const ROOM_CHECK_US: u64 = 100;
 /// Range of an access to no data.
 const NO_BYTES: FileRange = FileRange { offset: 0, length: 0 };
 
@@ -63,6 +60,9 @@ impl Target {
                     && !plane::has_threads())
         {
             self.join(session);
+            if session.config.tell == tell::ALL {
+                self.join_attempt.wait();
+            }
         }
         session.is_joined()
     }
@@ -231,11 +231,11 @@ impl Target {
         };
         let mut sent = put();
         if session.config.tell == tell::ALL {
-            // The limit goes by the clock: where processors are contended, a nap takes
-            // milliseconds.
-            let give_up_at = ticks() + ROOM_PATIENCE.to_ticks(session.tick_rate());
-            while !sent && ticks() < give_up_at && !self.recording_falls_behind.load(Relaxed) {
-                sys::sleep_us(ROOM_CHECK_US);
+            let mut room = RoomWait::new(shared);
+            while !sent
+                && !self.recording_falls_behind.load(Relaxed)
+                && room.pause(shared, session.tick_rate())
+            {
                 sent = put();
             }
             if sent == self.recording_falls_behind.load(Relaxed) {

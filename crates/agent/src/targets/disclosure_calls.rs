@@ -146,7 +146,7 @@ impl Target {
     fn cancel_disclosures(&self, session: &'static Session) -> bool {
         if !session.is_joined() {
             // Nothing was disclosed. It would be accepted unless joining was refused.
-            return !self.tried_to_join.load(Relaxed);
+            return !self.join_attempt.is_made();
         }
         let shared = session.shared();
         let path = b"/";

@@ -9,9 +9,10 @@
 //! it has waited for [`JOIN_FAULTS`](super::large_mappings::JOIN_FAULTS) of them, and long enough
 //! in each that there is something to gain.
 //!
-//! Invariant: no call takes longer for it than [`LOOK_MIN`], or one part in [`LOOK_SHARE`] of
-//! what the process has waited, and never longer than [`LOOK_MAX`]. Joining, once, comes on top.
-//! All this happens only where accesses are recorded.
+//! Invariant: no call takes more processor time for it than [`LOOK_MIN`], or one part in
+//! [`LOOK_SHARE`] of what the process has waited, and never more than [`LOOK_MAX`]. For room in the
+//! ring it waits no longer either, or where everything is to be reported as [`super::ring_room`]
+//! does. Joining, once, comes on top. All this happens only where accesses are recorded.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,6 +24,7 @@ use runahead_estimators::access_identity::BLOCK_BYTES;
 use runahead_estimators::{Identity, Micros, Ticks};
 
 use super::page_residency::{PAGE, PageSource};
+use super::ring_room::RoomWait;
 use super::target_state::Target;
 use crate::hint_sender::{self, Hint};
 use crate::path_text;
@@ -32,13 +34,11 @@ use crate::session::Session;
 use crate::sys;
 use crate::time_stamp::ticks;
 
-/// Longest time spent on mappings in one call, and its limits where page faults
+/// Most time spent on mappings in one call, and its limits where page faults
 /// have waited longer. mincore(2) takes 10 ms for a gigabyte on an idle machine.
 const LOOK_MIN: Micros = Micros(4_000);
 const LOOK_MAX: Micros = Micros(64_000);
 const LOOK_SHARE: u64 = 16;
-/// Interval between two checks for room in the ring, in microseconds.
-const ROOM_CHECK_US: u64 = 50;
 /// Size from which a mapping is inspected before it is unmapped, in bytes.
 const LARGE_MAPPING_BYTES: u64 = 1 << 20;
 /// Bytes that one record with a mask covers.
@@ -64,15 +64,15 @@ impl Target {
         }
         let mask = signal_block::begin();
         if let Ok(pages) = PageSource::of_this_process() {
-            let until = self.look_deadline(session);
-            self.ring_lock.try_with(|()| {
+            let limit = self.look_limit(session);
+            self.with_ring(session, || {
                 let _ = process_maps::each::<PATH_MAX>(|mapping, name| {
                     if mapping.inode == 0 || !path_text::is_lasting(name) {
                         return Ok(());
                     }
                     let file = (Identity::ROOT.join(name), name);
                     let memory = AddressRange::new(mapping.start, mapping.end);
-                    record_used(session, &pages, file, (memory, mapping.offset), until)
+                    record_used(session, &pages, file, (memory, mapping.offset), &limit)
                 });
             });
             pages.close();
@@ -91,22 +91,40 @@ impl Target {
             && self.records_mapped(session)
             && let Some(pages) = large.pages()
         {
-            let until = self.look_deadline(session);
+            let limit = self.look_limit(session);
             let memory = AddressRange::new(at, at.saturating_add(len));
             let mapping = (memory, large.offset);
-            self.ring_lock
-                .try_with(|()| _ = record_used(session, &pages, large.file(), mapping, until));
+            self.with_ring(session, || {
+                let _ = record_used(session, &pages, large.file(), mapping, &limit);
+            });
             pages.close();
         }
         signal_block::end(mask);
     }
 
-    /// Time-stamp until which mappings may be inspected now.
-    fn look_deadline(&self, session: &Session) -> Ticks {
+    /// Limit of an inspection of mappings that begins now.
+    fn look_limit(&self, session: &Session) -> LookLimit {
+        const NS_PER_US: u64 = 1_000;
         let rate = session.tick_rate();
         // The measured waits, or at least the lower bound for faults that nothing measured.
         let measured = Ticks(self.waited_ticks.load(Relaxed)).to_micros(rate);
-        ticks() + look_time(measured.max(self.large_mappings.waited(rate))).to_ticks(rate)
+        let time = look_time(measured.max(self.large_mappings.waited(rate)));
+        LookLimit {
+            until_ns: sys::thread_ns() + time.0 * NS_PER_US,
+            room_until: ticks() + time.to_ticks(rate),
+        }
+    }
+
+    /// Does `work` while no other thread writes to the ring. If another thread does, waits where
+    /// everything is to be reported, and otherwise does nothing. Signals must be blocked.
+    fn with_ring(&self, session: &Session, mut work: impl FnMut()) {
+        let shared = session.shared();
+        let mut wait = RoomWait::new(shared);
+        while self.ring_lock.try_with(|()| work()).is_none() {
+            if session.config.tell != tell::ALL || !wait.pause(shared, session.tick_rate()) {
+                return;
+            }
+        }
     }
 
     /// True if the use of mappings can be recorded. Joins the session for that if the process has
@@ -131,6 +149,14 @@ fn is_recorded(session: &Session) -> bool {
     !matches!(session.config.tell, tell::NOTHING | tell::SOME)
 }
 
+/// Limit of one inspection of mappings.
+struct LookLimit {
+    /// Processor time of this thread at which the inspection ends.
+    until_ns: u64,
+    /// Time-stamp until which it waits for room in the ring, unless everything is to be reported.
+    room_until: Ticks,
+}
+
 /// Records which parts of a mapping are present: of a file (identity and name), mapped at some
 /// addresses from a file offset.
 fn record_used(
@@ -138,7 +164,7 @@ fn record_used(
     pages: &PageSource,
     (object, path): (Identity, &[u8]),
     (memory, offset): (AddressRange, u64),
-    until: Ticks,
+    limit: &LookLimit,
 ) -> sys::Result<()> {
     let mut blocks = BlockRuns::default();
     let mut tell = |part: UsedPart| {
@@ -146,11 +172,11 @@ fn record_used(
         let flags = RECORDED | TOUCHED | partly;
         let UsedPart { offset, length, .. } = part;
         let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
-        send_before(session, position, &hint, until)
+        send(session, position, &hint, limit)
     };
     let first = memory.start / PAGE;
     let told = pages
-        .each(first..memory.end.div_ceil(PAGE), until, |run| {
+        .each(first..memory.end.div_ceil(PAGE), limit.until_ns, |run| {
             let in_file = |page: u64| offset + (page - first) * PAGE;
             blocks.add(in_file(run.start), in_file(run.end), &mut tell)
         })
@@ -161,18 +187,24 @@ fn record_used(
     told
 }
 
-/// Sends a record, waiting for room until `until`, and fails with EAGAIN afterwards.
-fn send_before(
+/// Sends a record, waiting for room, and fails with EAGAIN if there is none.
+fn send(
     session: &'static Session,
     position: u64,
     hint: &Hint<'_>,
-    until: Ticks,
+    limit: &LookLimit,
 ) -> sys::Result<()> {
-    while !hint_sender::send(session.shared(), 0, position, hint) {
-        if ticks() > until {
+    let shared = session.shared();
+    let mut wait = RoomWait::new(shared);
+    while !hint_sender::send(shared, 0, position, hint) {
+        let goes_on = wait.pause(shared, session.tick_rate());
+        let is_in_time = match session.config.tell {
+            tell::ALL => goes_on,
+            _ => ticks() <= limit.room_until,
+        };
+        if !is_in_time {
             return Err(sys::Errno(sys::EAGAIN));
         }
-        sys::sleep_us(ROOM_CHECK_US);
     }
     Ok(())
 }

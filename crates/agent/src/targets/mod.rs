@@ -37,6 +37,7 @@ mod page_residency;
 mod path_argument;
 mod policy_end;
 mod privilege_changes;
+mod ring_room;
 mod run_queue_delay;
 mod run_requests;
 pub mod shadow_sync;

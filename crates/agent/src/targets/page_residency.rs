@@ -7,12 +7,10 @@
 use core::ops::Range;
 
 use linux_raw_sys::general as k;
-use runahead_estimators::Ticks;
 
 use crate::plane::AddressRange;
 pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
-use crate::time_stamp::ticks;
 
 /// Entries per read.
 const ENTRIES_PER_READ: usize = 512;
@@ -35,22 +33,22 @@ impl PageSource {
     }
 
     /// Calls `each` with the runs of present pages among `pages`, which are page numbers,
-    /// ascending. Fails with EAGAIN once the time-stamp `until` has passed.
+    /// ascending. Fails with EAGAIN once this thread has used processor time `until_ns`.
     pub(super) fn each(
         &self,
         pages: Range<u64>,
-        until: Ticks,
+        until_ns: u64,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
-        let PageSource::Own(map) = self else { return self.each_entry(pages, until, each) };
+        let PageSource::Own(map) = self else { return self.each_entry(pages, until_ns, each) };
         let mut runs = [sys::PageRegion::default(); RUNS_PER_SCAN];
         let Range { start: mut at, end } = pages;
         while at < end {
-            check_deadline(until)?;
+            check_deadline(until_ns)?;
             let left = AddressRange::new(at * PAGE, end * PAGE);
             let (got, up_to) = match sys::scan_pages(*map, left, &mut runs) {
                 Ok(scanned) => scanned,
-                Err(_) => return self.each_entry(at..end, until, each),
+                Err(_) => return self.each_entry(at..end, until_ns, each),
             };
             for run in &runs[..got] {
                 each(run.start / PAGE..run.end / PAGE)?;
@@ -66,13 +64,13 @@ impl PageSource {
     fn each_entry(
         &self,
         pages: Range<u64>,
-        until: Ticks,
+        until_ns: u64,
         mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
     ) -> sys::Result<()> {
         let mut buf = [0u8; 8 * ENTRIES_PER_READ];
         let Range { start: mut at, end } = pages;
         while at < end {
-            check_deadline(until)?;
+            check_deadline(until_ns)?;
             let most = (end - at).min(ENTRIES_PER_READ as u64) as usize;
             let (got, size) = match self {
                 PageSource::Own(map) => (sys::pread(*map, &mut buf[..8 * most], at * 8)? / 8, 8),
@@ -103,8 +101,10 @@ impl PageSource {
     }
 }
 
-fn check_deadline(until: Ticks) -> sys::Result<()> {
-    if ticks() > until { Err(sys::Errno(sys::EAGAIN)) } else { Ok(()) }
+/// Fails with EAGAIN once this thread has used processor time `until_ns`. Time in which it does not
+/// run is not the look's.
+fn check_deadline(until_ns: u64) -> sys::Result<()> {
+    if sys::thread_ns() > until_ns { Err(sys::Errno(sys::EAGAIN)) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -146,13 +146,13 @@ mod tests {
     fn pages_that_are_there_are_told_from_those_that_are_not() {
         let first = mapping();
         let all: Look = |pages, range, each| {
-            pages.each(range, Ticks(u64::MAX), |run| {
+            pages.each(range, u64::MAX, |run| {
                 each(run);
                 Ok(())
             })
         };
         let entries: Look = |pages, range, each| {
-            pages.each_entry(range, Ticks(u64::MAX), |run| {
+            pages.each_entry(range, u64::MAX, |run| {
                 each(run);
                 Ok(())
             })
@@ -170,11 +170,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_for_a_processor_is_no_part_of_a_scan() {
+        const MOST_NS: u64 = 20_000_000;
+        let until_ns = sys::thread_ns() + MOST_NS;
+        sys::sleep_us(2 * MOST_NS / 1000);
+        assert_eq!(check_deadline(until_ns), Ok(()));
+    }
+
+    #[test]
     fn a_scan_stops_at_its_deadline() {
         let first = mapping();
         let own = PageSource::of_this_process().expect("proc is mounted");
         for pages in [&own, &PageSource::Cached] {
-            let late = pages.each(first..first + MAPPED, Ticks(0), |_| panic!("too late"));
+            let late = pages.each(first..first + MAPPED, 0, |_| panic!("too late"));
             assert_eq!(late, Err(sys::Errno(sys::EAGAIN)));
         }
         own.close();

@@ -366,9 +366,13 @@ impl Target {
 
     /// Makes this process known to the supervisor, once. A refusal is final.
     pub(super) fn join(&self, session: &'static Session) {
-        if !session.is_joined() && !self.tried_to_join.swap(true, Relaxed) {
-            control_client::join(session);
+        if session.is_joined() {
+            return;
         }
+        // A handler that never returns would leave the attempt under way for ever.
+        let mask = signal_block::begin();
+        self.join_attempt.make(|| _ = control_client::join(session));
+        signal_block::end(mask);
     }
 
     /// Has the prefetcher start the I/O that the target is about to wait for, while the shadow is

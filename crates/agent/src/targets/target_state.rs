@@ -1,6 +1,6 @@
 //! State of a target: what its policy remembers between calls.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use runahead_estimators::Identity;
 
@@ -15,6 +15,7 @@ use super::large_mappings::LargeMappings;
 use super::run_queue_delay::RunQueueDelay;
 use super::stall_probing::StallProbing;
 use super::sync_history::SyncHistory;
+use crate::control_client;
 use crate::descriptor_names::{FileKind, NAMES};
 use crate::plane::{self, thread::Thread};
 use crate::session::Session;
@@ -34,8 +35,8 @@ pub struct Target {
     pub(super) syncs: Lock<SyncHistory>,
     /// Thread that has the shadow; null while it may be any thread.
     pub(crate) shadowed_thread: AtomicPtr<Thread>,
-    /// True if the supervisor has been asked to let this process join.
-    pub(super) tried_to_join: AtomicBool,
+    /// Progress of the one attempt to join.
+    pub(super) join_attempt: JoinAttempt,
     /// Time that this process waited before it joined, in time-stamp ticks.
     pub(super) waited_ticks: AtomicU64,
     /// Held by the thread that writes the target's ring.
@@ -57,13 +58,58 @@ pub struct Target {
     pub(super) waits_for_clones: AtomicBool,
 }
 
+/// Progress of the one attempt of a process to join the session. A refusal is final.
+#[repr(transparent)]
+pub(super) struct JoinAttempt(AtomicU32);
+
+impl JoinAttempt {
+    const NOT_MADE: u32 = 0;
+    const UNDER_WAY: u32 = 1;
+    const OVER: u32 = 2;
+
+    const fn new() -> Self {
+        JoinAttempt(AtomicU32::new(Self::NOT_MADE))
+    }
+
+    /// Does `attempt`, unless it has been done or is under way.
+    pub(super) fn make(&self, attempt: impl FnOnce()) {
+        let begun = self.0.compare_exchange(Self::NOT_MADE, Self::UNDER_WAY, Relaxed, Relaxed);
+        if begun.is_ok() {
+            attempt();
+            self.0.store(Self::OVER, Release);
+        }
+    }
+
+    pub(super) fn is_made(&self) -> bool {
+        self.0.load(Relaxed) != Self::NOT_MADE
+    }
+
+    /// Waits until no attempt of another thread is under way.
+    pub(super) fn wait(&self) {
+        /// Interval between two looks, in microseconds.
+        const LOOK_US: u64 = 100;
+        /// Looks in the time after which an attempt gives up, and as many again.
+        const LOOKS_MAX: u64 = 2 * control_client::ANSWER_PATIENCE_MS as u64 * 1_000 / LOOK_US;
+        for _ in 0..LOOKS_MAX {
+            if self.0.load(Acquire) != Self::UNDER_WAY {
+                return;
+            }
+            sys::sleep_us(LOOK_US);
+        }
+    }
+
+    fn start_in_child(&self) {
+        self.0.store(Self::NOT_MADE, Relaxed);
+    }
+}
+
 pub(super) static TARGET: Target = Target {
     stall_probing: StallProbing::new(),
     dcache_misses: DcacheMissCost::new(),
     run_queue: RunQueueDelay::new(),
     syncs: Lock::new(SyncHistory::new()),
     shadowed_thread: AtomicPtr::new(core::ptr::null_mut()),
-    tried_to_join: AtomicBool::new(false),
+    join_attempt: JoinAttempt::new(),
     waited_ticks: AtomicU64::new(0),
     ring_lock: Lock::new(()),
     disclosures: DisclosureState::new(),
@@ -105,7 +151,7 @@ impl Target {
         self.child_stalls.start_in_child();
         self.run_queue.start_in_child();
         self.shadowed_thread.store(core::ptr::null_mut(), Relaxed);
-        self.tried_to_join.store(false, Relaxed);
+        self.join_attempt.start_in_child();
         self.waited_ticks.store(0, Relaxed);
         self.accesses_before_join.store(0, Relaxed);
         self.waits_for_clones.store(false, Relaxed);
