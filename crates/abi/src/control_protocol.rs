@@ -88,6 +88,17 @@ pub const FORGET: u8 = b'F';
 /// that in a try. The answer's descriptor is open for reading and writing.
 pub const THREAD_NAME: u8 = b'N';
 
+/// The process is about to trace another, whose number stands behind the request in eight bytes.
+/// That one gives interception up first, if it is of the session. The answer's descriptor means
+/// nothing.
+pub const TRACES: u8 = b'T';
+/// Time that the supervisor waits after [`TRACES`] before it answers, in milliseconds.
+pub const TRACES_MS: u32 = 200;
+/// The process has given interception up, as it was asked. There is no answer.
+pub const GAVE_UP: u8 = b'G';
+/// Value of the queued SIGSYS that asks a process to give interception up.
+pub const GIVE_UP_VALUE: u64 = 0x7261_6864_6c65_6176;
+
 /// Answer: done.
 pub const YES: u8 = b'y';
 /// Answer: not done; the process is to go on without.

@@ -108,6 +108,21 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     }
 }
 
+/// Asks the supervisor to prepare another process, of that number, for being traced.
+pub fn ask_before_trace(session: &Session, process: u32) {
+    let Some(talk) = Conversation::new(session) else { return };
+    let mut whole = [0; 1 + TOKEN_BYTES + 8];
+    whole[..1 + TOKEN_BYTES].copy_from_slice(&request(session, control_protocol::TRACES));
+    whole[1 + TOKEN_BYTES..].copy_from_slice(&u64::from(process).to_le_bytes());
+    if sys::send(talk.socket, &whole).is_err() {
+        return;
+    }
+    let patience = ANSWER_PATIENCE_MS + control_protocol::TRACES_MS as i32;
+    if let Some(Reply::Granted(file)) = talk.answer(patience, &mut [0]) {
+        let _ = sys::close(file);
+    }
+}
+
 /// Passes a descriptor of `file` to the supervisor, for the purpose `what`. Returns false if it is
 /// not accepted.
 pub fn hand_over_file(session: &Session, what: u8, file: Fd) -> bool {

@@ -34,6 +34,14 @@ pub fn wait(pid: Pid, flags: i32) -> Result<Status, Errno> {
     Ok(Status::from_raw(status))
 }
 
+/// waitpid(2), with its flags, without waiting. None: nothing has happened.
+pub fn wait_briefly(pid: Pid, flags: i32) -> Result<Option<Status>, Errno> {
+    let mut status = 0;
+    // SAFETY: writes an integer that lives.
+    let got = unsafe { libc::waitpid(pid.as_raw(), &mut status, flags | libc::WNOHANG) };
+    Ok((Errno::result(got)? != 0).then(|| Status::from_raw(status)))
+}
+
 impl Status {
     fn from_raw(status: i32) -> Self {
         // The kernel keeps a tracee's event above the signal (ptrace(2)).

@@ -12,6 +12,10 @@ pub const POKE: u64 = 0x7261_6864_706f_6b65;
 /// Value of the signal that stops a thread ([`crate::thread_stop`]).
 pub(crate) const STOP: u64 = 0x7261_6864_7374_6f70;
 
+/// Value of a queued SIGSYS by which another process asks for
+/// [`ProcessEvents::asked_to_end`](crate::policy::ProcessEvents::asked_to_end).
+pub const END: u64 = 0x7261_6864_6c65_6176;
+
 /// Value of the signal that makes a thread turn its dispatch off.
 pub(crate) const CALL_OFF: u64 = 0x7261_6864_6973_6172;
 

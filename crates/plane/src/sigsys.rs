@@ -94,6 +94,9 @@ fn other(info: &SigsysInfo, context: &mut Context) {
             }
         }
     }
+    if is_sent(sent_signals::END) {
+        return asked_to_end(context, mask);
+    }
     if is_to_stop || is_poked {
         // The return from our signal sets the mask, which may be another now.
         return;
@@ -112,6 +115,21 @@ fn other(info: &SigsysInfo, context: &mut Context) {
             let at = core::ptr::from_ref(info) as u64;
             sigsys_forwarding::forward(thread, info.code, at, context);
         }
+    }
+}
+
+/// Another process asks for the end of interception. `mask` is the thread's, and all signals are
+/// blocked.
+fn asked_to_end(context: &mut Context, mask: u64) {
+    if is_retired() {
+        return;
+    }
+    if let Some(policy) = policy::events() {
+        policy.asked_to_end();
+    }
+    if is_retired() {
+        sys::set_mask(thread::current().map_or(mask, |thread| thread.as_believed(mask)));
+        keep_mask(context);
     }
 }
 

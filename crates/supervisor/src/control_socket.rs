@@ -19,8 +19,8 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::agent_config::TOKEN_BYTES;
 use runahead_abi::control_protocol::{
-    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
-    STRICTLY, THREAD_NAME, YES,
+    COLD, EXEC, EXEC_WAITS, FORGET, GAVE_UP, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT,
+    SPECULATES, STOP, STRICTLY, THREAD_NAME, TRACES, YES,
 };
 use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_admission::degradation_counts::{ReasonCounts, UNDER_OTHER_RULES};
@@ -42,6 +42,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::descriptor_store::DescriptorStore;
 use crate::exec_file::ExecFile;
 use crate::joined_processes::{self, JoinedProcesses};
+use crate::traced_processes::TracedProcesses;
 use crate::{rlimits, signal_blocking, thread_names};
 
 /// Most threads that serve.
@@ -64,6 +65,7 @@ pub struct ControlSocket {
     layout: Layout,
     degraded: Arc<ReasonCounts>,
     descriptors: DescriptorStore,
+    traced: Arc<TracedProcesses>,
     servers: AtomicUsize,
     busy: AtomicUsize,
     /// Table of the session's predictions, from the first process that speculates on.
@@ -126,6 +128,7 @@ impl ControlSocket {
             layout,
             degraded,
             descriptors: DescriptorStore::default(),
+            traced: Arc::default(),
             servers: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             speculations: OnceLock::new(),
@@ -245,6 +248,19 @@ impl ControlSocket {
                 self.degraded.count(UNDER_OTHER_RULES);
                 Ok(())
             }
+            TRACES if !is_last => {
+                let word = request.word.map(u64::from_le_bytes);
+                let number = word.and_then(|word| i32::try_from(word).ok());
+                let traced = number.and_then(Pid::from_raw);
+                if let (Some(traced), Some(tracer)) = (traced, process) {
+                    self.traced.prepare(traced, tracer, &self.file);
+                }
+                send_answer(client, Some(self.file.as_fd()))
+            }
+            GAVE_UP => {
+                process.into_iter().for_each(|pid| self.traced.gave_up(pid));
+                Ok(())
+            }
             SPECULATES => {
                 send_answer(client, self.speculation_table().map(|table| table.file.as_fd()))
             }
@@ -275,13 +291,12 @@ impl ControlSocket {
         let mut bytes = [0u8; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
         let (got, place) = receive(client, &mut bytes)?;
         let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::PIPE) };
-        let Some(called) = rest.strip_prefix(&self.token) else {
+        let Some(word) = rest.strip_prefix(&self.token) else {
             self.degraded.count("a process that is not of the session asked, and was refused");
             return Err(Errno::PERM);
         };
         let (what, strictly) = (what & !STRICTLY, what & STRICTLY != 0);
-        let called = called.try_into().ok().map(ProgramKey::from_bytes);
-        Ok(Request { kind: what, strictly, place, called })
+        Ok(Request { kind: what, strictly, place, word: word.try_into().ok() })
     }
 
     /// Follows the exec of `pid` if the file is supported. For a script or a file that is not
@@ -289,7 +304,7 @@ impl ControlSocket {
     fn follow_exec(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
-            let Request { kind: what @ (EXEC | EXEC_WAITS), place: Some(place), called, strictly } =
+            let Request { kind: what @ (EXEC | EXEC_WAITS), place: Some(place), word, strictly } =
                 asked
             else {
                 break;
@@ -298,6 +313,7 @@ impl ControlSocket {
             let common = &self.joined.common;
             match common.io_process.examine_exec_file(&place, pid, what == EXEC_WAITS) {
                 ExecFile::Supported => {
+                    let called = word.map(ProgramKey::from_bytes);
                     common.follow_policy.exec_followed(pid, &place, called);
                     drop(place);
                     return self.follow(client, pid, strictly);
@@ -359,8 +375,8 @@ struct Request {
     strictly: bool,
     /// Descriptor that came with the request: `O_PATH` of the file to execute, or the one to keep.
     place: Option<OwnedFd>,
-    /// Key of the program and its command, before an exec.
-    called: Option<ProgramKey>,
+    /// Key of the program and its command, before an exec; or the process that is to be traced.
+    word: Option<[u8; size_of::<ProgramKey>()]>,
 }
 
 /// Receives bytes, and the first descriptor that comes with them. The kernel closes those for which

@@ -23,6 +23,7 @@
 //! | [`program_prefetch`] | prefetches programs that are about to start |
 //! | [`joined_processes`] | processes that have joined, from their first stall to their end |
 //! | [`shadow_sandbox`] | builds the sandbox of shadows |
+//! | `traced_processes` | has processes give interception up before others trace them |
 //! | `thread_names` | opens names of threads for processes of a try |
 //! | [`try_sandbox`], `try_ioctls`, `network_refusal` | confine the command of a try |
 //! | [`task_limits`] | limits processes and threads of a session |
@@ -53,6 +54,7 @@ mod signal_forwarding;
 mod swap_devices;
 pub mod task_limits;
 mod thread_names;
+mod traced_processes;
 mod try_ioctls;
 pub mod try_sandbox;
 

@@ -1,6 +1,8 @@
 /* Programs that trace others: a debugger's first steps. */
 #include "twin.h"
+#include <dirent.h>
 #include <elf.h>
+#include <pthread.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
 
@@ -163,6 +165,202 @@ CASE(attached_while_it_reads)
 		stall(30, 2);
 		kill(child, SIGKILL);
 		ended("child", child);
+	}
+}
+
+static int gate[2];
+
+/* Reads until it has to wait, always from one place, and then makes calls from places that have made none. */
+static void waits_and_calls(void)
+{
+	char byte;
+	for (int i = 0; i < 20; i++)
+		raw(SYS_read, gate[0], (long)&byte, 1, 0, 0, 0);
+	some_calls();
+}
+
+static pid_t waiting_child(void)
+{
+	must(pipe(gate));
+	must(write(gate[1], "1234567890123456789", 19));
+	pid_t child = must(fork());
+	if (child == 0)
+		waits_and_calls();
+	char path[64], line[512] = "";
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)child);
+	for (int i = 0; i < 5000 && !strstr(line, ") S "); i++) {
+		FILE *f = fopen(path, "re");
+		if (!f || !fgets(line, sizeof line, f))
+			line[0] = 0;
+		if (f)
+			fclose(f);
+		usleep(1000);
+	}
+	return child;
+}
+
+static void print_stop(pid_t child, const char *what)
+{
+	int status;
+	struct user_regs_struct r;
+	must(waitpid(child, &status, __WALL));
+	must(P(PTRACE_GETREGS, child, 0, &r));
+	printf("%s: %x, call %ld\n", what, status >> 8, (long)r.orig_rax);
+}
+
+/* A crash handler, a sandbox, a test runner: the child stops as often as it does natively. */
+CASE(calls_of_an_attached_child)
+{
+	for (int seizes = 0; seizes < 2; seizes++) {
+		int status, calls = 0;
+		pid_t child = waiting_child();
+		stall(20 + 5 * seizes, 3);
+		if (seizes) {
+			must(P(PTRACE_SEIZE, child, 0, PTRACE_O_TRACESYSGOOD));
+			must(P(PTRACE_INTERRUPT, child, 0, 0));
+		} else
+			must(P(PTRACE_ATTACH, child, 0, 0));
+		print_stop(child, "attached");
+		must(P(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
+		must(write(gate[1], "x", 1));
+		for (;;) {
+			must(P(PTRACE_SYSCALL, child, 0, 0));
+			must(waitpid(child, &status, 0));
+			if (!WIFSTOPPED(status))
+				break;
+			struct user_regs_struct r;
+			must(P(PTRACE_GETREGS, child, 0, &r));
+			if (calls++ < 40)
+				printf("%x %ld\n", WSTOPSIG(status), (long)r.orig_rax);
+		}
+		print_status("child", status);
+		printf("%d stops\n", calls);
+		close(gate[0]);
+		close(gate[1]);
+	}
+}
+
+static void forks_after_a_while(void)
+{
+	char byte;
+	raw(SYS_read, gate[0], (long)&byte, 1, 0, 0, 0);
+	stall(40, 2);
+	forks_and_execs();
+	_exit(5);
+}
+
+/* A tracer that follows children of the one that it has attached to. */
+CASE(children_of_an_attached_child)
+{
+	int status, forks = 0, execs = 0, ends = 0, others = 0;
+	must(pipe(gate));
+	pid_t child = must(fork());
+	if (child == 0)
+		forks_after_a_while();
+	usleep(10000);
+	must(P(PTRACE_SEIZE, child, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC));
+	must(write(gate[1], "x", 1));
+	while (ends < 2) {
+		pid_t pid = must(waitpid(-1, &status, __WALL));
+		int event = status >> 16, signal = 0;
+		if (!WIFSTOPPED(status)) {
+			ends++;
+			continue;
+		}
+		if (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK || event == PTRACE_EVENT_CLONE)
+			forks++;
+		else if (event == PTRACE_EVENT_EXEC)
+			execs++;
+		else if (!event) {
+			others += WSTOPSIG(status) != SIGCHLD;
+			signal = WSTOPSIG(status);
+		}
+		must(P(PTRACE_CONT, pid, 0, signal));
+	}
+	printf("forks %d, execs %d, other signals %d\n", forks, execs, others);
+}
+
+static void *reads_and_calls(void *unused)
+{
+	char byte;
+	(void)unused;
+	raw(SYS_read, gate[0], (long)&byte, 1, 0, 0, 0);
+	for (int i = 0; i < 20; i++)
+		raw(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	stall(50, 2);
+	return 0;
+}
+
+static void has_threads(void)
+{
+	pthread_t threads[3];
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], 0, reads_and_calls, 0);
+	reads_and_calls(0);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], 0);
+	_exit(6);
+}
+
+/* All threads of a child, the last one first: none gets a signal that it does not get natively. */
+CASE(threads_of_an_attached_child)
+{
+	int status, signals = 0, ends = 0;
+	must(pipe(gate));
+	pid_t child = must(fork()), threads[8];
+	if (child == 0)
+		has_threads();
+	usleep(50000);
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/task", (int)child);
+	DIR *list = opendir(path);
+	int count = 0;
+	for (struct dirent *entry; (entry = readdir(list)) && count < 8;)
+		if (entry->d_name[0] != '.')
+			threads[count++] = atoi(entry->d_name);
+	closedir(list);
+	printf("%d threads\n", count);
+	for (int i = count; i-- > 0;)
+		must(P(PTRACE_SEIZE, threads[i], 0, PTRACE_O_EXITKILL));
+	must(write(gate[1], "1234", 4));
+	while (ends < count) {
+		pid_t pid = must(waitpid(-1, &status, __WALL));
+		if (!WIFSTOPPED(status)) {
+			ends++;
+			continue;
+		}
+		signals++;
+		must(P(PTRACE_CONT, pid, 0, status >> 16 ? 0 : WSTOPSIG(status)));
+	}
+	printf("%d signals\n", signals);
+}
+
+static void sleeps(void)
+{
+	struct timespec t = { 0, 400000000 };
+	int result = nanosleep(&t, 0);
+	_exit(result ? 1 : 2);
+}
+
+/* A wait that is not over with the tracer's stop. */
+CASE(attached_while_it_sleeps)
+{
+	for (int seizes = 0; seizes < 2; seizes++) {
+		int status;
+		pid_t child = must(fork());
+		if (child == 0)
+			sleeps();
+		usleep(100000);
+		if (seizes) {
+			must(P(PTRACE_SEIZE, child, 0, 0));
+			must(P(PTRACE_INTERRUPT, child, 0, 0));
+		} else
+			must(P(PTRACE_ATTACH, child, 0, 0));
+		must(waitpid(child, &status, __WALL));
+		printf("%x\n", status >> 8);
+		must(P(PTRACE_DETACH, child, 0, 0));
+		ended("child", child);
+		stall(30, 2);
 	}
 }
 

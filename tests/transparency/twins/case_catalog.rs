@@ -59,11 +59,19 @@ pub const KNOWN: &[Known] = &[Known {
 
 /// Cases that differ now and then; `docs/guide/compatibility.md` has the reasons. Such a case
 /// fails when it differs three times in a row.
-const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread", "tracer.attached_while_it_reads"];
+const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread"];
 
 /// Attempts of a case before it fails.
 pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
+}
+
+/// Cases that differ in a session whose programs may speculate (`docs/guide/compatibility.md`).
+const DIFFER_WHERE_PROGRAMS_MAY_SPECULATE: &[&str] = &["tracer.threads_of_an_attached_child"];
+
+/// True if the case is the same in a session whose programs may speculate, and do not.
+pub fn is_same_where_programs_may_speculate(case: &Case) -> bool {
+    !DIFFER_WHERE_PROGRAMS_MAY_SPECULATE.contains(&case.to_string().as_str())
 }
 
 /// Reason of several cases that observe memory.
@@ -90,6 +98,10 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ),
     ("sigsys.waited_for_by_a_thread", "our signal is taken for the program's"),
     ("tracer.attached_while_it_reads", "the tracer sees our signals, and keeps them from us"),
+    ("tracer.calls_of_an_attached_child", "the tracer sees calls that are made again"),
+    ("tracer.children_of_an_attached_child", "the tracer sees our signals"),
+    ("tracer.threads_of_an_attached_child", "the tracer sees our signals"),
+    ("tracer.attached_while_it_sleeps", "the tracer sees our signals"),
     (
         "addresses.all_that_is_free_is_taken_piece_by_piece",
         "the mirror is where it has just seen nothing",

@@ -249,7 +249,10 @@ fn programs_that_may_speculate_run_as_natively() {
     mount_namespace::run("twins::programs_that_may_speculate_run_as_natively", || {
         let Some(slow) = available(slow()) else { return };
         let mut chosen = chosen();
-        chosen.retain(|(case, _)| case_catalog::known(case).is_none());
+        chosen.retain(|(case, _)| {
+            case_catalog::known(case).is_none()
+                && case_catalog::is_same_where_programs_may_speculate(case)
+        });
         chosen.truncate(if full() { usize::MAX } else { SPECULATED });
         let words = ["run", "--require", "--speculate", "--"].map(OsString::from);
         let launcher = || [&[runahead().into()], &words[..]].concat();

@@ -203,8 +203,12 @@ impl ReportingPolicy for Speculation {
         }
         match call.nr {
             nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
-                let leaves =
-                    session::get().is_some_and(|session| targets::retire_if_needed(session, call));
+                let leaves = session::get().is_some_and(|session| {
+                    if call.nr == nr::PTRACE {
+                        targets::prepare_trace(session, call);
+                    }
+                    targets::retire_if_needed(session, call)
+                });
                 if leaves { ReportingVerdict::Native } else { ReportingVerdict::Report }
             }
             nr::USERFAULTFD => {
@@ -313,6 +317,14 @@ impl ProcessEvents for Speculation {
         if checkpoint::is_speculative() {
             let times = MISSED_POKES.fetch_add(1, Relaxed);
             let _ = wakeup_timer::start((POKE_RETRY_NS << times.min(16)).min(ORPHAN_CHECK_NS));
+        }
+    }
+
+    fn asked_to_end(&self) {
+        // What a prediction has made of this process must not go on natively. Calls of other
+        // threads would end early.
+        if !checkpoint::is_speculative() && !plane::has_threads() {
+            targets::give_up();
         }
     }
 

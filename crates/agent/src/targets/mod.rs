@@ -47,6 +47,7 @@ pub mod stall_probing;
 mod sync_budget;
 mod sync_history;
 mod target_state;
+mod traced_processes;
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
@@ -76,6 +77,7 @@ use privilege_changes::{
     CREDENTIAL_CALLS, installs_filter, keeps_credentials, retire_plane, stop_policy,
 };
 use target_state::{TARGET, Target};
+pub use traced_processes::{give_up, prepare_trace};
 
 /// Calls that the policy of a target always sees, besides [`CREDENTIAL_CALLS`]: they change the
 /// meaning of descriptors, may bring files into memory, or need special treatment.
@@ -208,6 +210,10 @@ impl ProcessEvents for TargetPolicy {
 
     fn poke_missed(&self) {
         page_faults::rearm_timer();
+    }
+
+    fn asked_to_end(&self) {
+        give_up();
     }
 
     fn thread_ends(&self) {
@@ -358,7 +364,10 @@ impl Target {
             nr::PRCTL => self.prctl(session, call),
             // The process asks to be traced: the tracer must not see our signals.
             nr::PTRACE if a[0] == 0 => retire_plane(session),
-            nr::PTRACE => Outcome::Native,
+            nr::PTRACE => {
+                prepare_trace(session, call);
+                Outcome::Native
+            }
             nr::CHROOT
             | nr::PIVOT_ROOT
             | nr::UNSHARE
