@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -69,6 +72,14 @@ static void interrupts(const char *call) {
     FD_ZERO(&set);
     FD_SET(pipes[0], &set);
     struct timespec left = {0, 0}, minute = {60, 0};
+    // Two queues, the second one full, and a set in which the first semaphore is 1.
+    int empty = msgget(IPC_PRIVATE, 0600), filled = msgget(IPC_PRIVATE, 0600);
+    struct { long type; char text[1024]; } message = {1, ""};
+    while (msgsnd(filled, &message, sizeof message.text, IPC_NOWAIT) == 0)
+        ;
+    int set_of_two = semget(IPC_PRIVATE, 2, 0600);
+    struct sembuf up = {0, 1, 0}, zero = {0, 0, 0}, down[2] = {{0, -1, 0}, {0, -1, 0}};
+    semop(set_of_two, &up, 1);
     alarm_in(100, 0);
     predict();
     long result = 0;
@@ -86,9 +97,37 @@ static void interrupts(const char *call) {
         result = wait(NULL);
     else if (!strcmp(call, "sleep"))
         result = nanosleep(&minute, &left);
+    else if (!strcmp(call, "msgrcv"))
+        result = msgrcv(empty, &message, sizeof message.text, 0, 0);
+    else if (!strcmp(call, "msgsnd"))
+        result = msgsnd(filled, &message, sizeof message.text, 0);
+    else if (!strcmp(call, "semop"))
+        result = semop(set_of_two, down, 2);
+    else if (!strcmp(call, "semop-zero"))
+        result = semop(set_of_two, &zero, 1);
+    else if (!strcmp(call, "semtimedop"))
+        result = semtimedop(set_of_two, down, 2, &minute);
     int error = errno;
+    msgctl(empty, IPC_RMID, NULL), msgctl(filled, IPC_RMID, NULL), semctl(set_of_two, 0, IPC_RMID);
     printf("%s: %ld %s, handled %d, left %d\n", call, result, strerror(error), count, left.tv_sec > 50);
     kill(child, SIGKILL);
+}
+
+// What does not wait is not interrupted: the message and the semaphore are there.
+static void takes_what_is_there(void) {
+    struct { long type; char text[8]; } message = {1, "text"};
+    int queue = msgget(IPC_PRIVATE, 0600), semaphore = semget(IPC_PRIVATE, 1, 0600);
+    struct sembuf up = {0, 1, 0}, down = {0, -1, 0}, twice[2] = {{0, -1, 0}, {0, -1, IPC_NOWAIT}};
+    msgsnd(queue, &message, sizeof message.text, 0);
+    semop(semaphore, &up, 1);
+    alarm_in(100, 0);
+    predict();
+    // Waits for the outcome, and for the signal.
+    usleep(200000);
+    long both = semop(semaphore, twice, 2), refused = errno;
+    long taken = semop(semaphore, &down, 1), got = msgrcv(queue, &message, sizeof message.text, 0, 0);
+    printf("%ld %d %ld %ld, handled %d\n", both, refused, taken, got, count);
+    msgctl(queue, IPC_RMID, NULL), semctl(semaphore, 0, IPC_RMID);
 }
 
 // What does not wait is not interrupted: the byte is there.
@@ -176,6 +215,8 @@ int main(int argc, char **argv) {
     runahead_spec_set_policy(requests[1], RUNAHEAD_ALLOW);
     if (!strcmp(argv[2], "there"))
         reads_what_is_there();
+    else if (!strcmp(argv[2], "taken"))
+        takes_what_is_there();
     else if (!strcmp(argv[2], "restarts"))
         restarts();
     else

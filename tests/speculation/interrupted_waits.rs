@@ -25,7 +25,9 @@ fn compare(args: &[&str]) {
 #[test]
 fn a_signal_interrupts_the_call_that_waits_for_an_outcome() {
     let _apart = apart();
-    for call in ["read", "write", "pause", "poll", "select", "wait", "sleep"] {
+    let calls = ["read", "write", "pause", "poll", "select", "wait", "sleep"];
+    let of_system_v = ["msgrcv", "msgsnd", "semop", "semop-zero", "semtimedop"];
+    for call in calls.into_iter().chain(of_system_v) {
         compare(&["400", call]);
     }
 }
@@ -34,6 +36,7 @@ fn a_signal_interrupts_the_call_that_waits_for_an_outcome() {
 fn a_call_that_need_not_wait_is_not_interrupted() {
     let _apart = apart();
     compare(&["400", "there"]);
+    compare(&["400", "taken"]);
     compare(&["400", "restarts"]);
 }
 

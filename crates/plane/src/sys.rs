@@ -112,6 +112,7 @@ pub mod nr {
         MKNOD = __NR_mknod, MKNODAT = __NR_mknodat, REMOVEXATTR = __NR_removexattr, LREMOVEXATTR = __NR_lremovexattr, FREMOVEXATTR = __NR_fremovexattr, INOTIFY_ADD_WATCH = __NR_inotify_add_watch, BIND = __NR_bind,
         RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit, SELECT = __NR_select,
         PAUSE = __NR_pause, EPOLL_WAIT = __NR_epoll_wait, SEMOP = __NR_semop, SEMTIMEDOP = __NR_semtimedop,
+        SEMCTL = __NR_semctl, MSGCTL = __NR_msgctl,
         ADJTIMEX = __NR_adjtimex, CLOCK_ADJTIME = __NR_clock_adjtime, MSGSND = __NR_msgsnd, MSGRCV = __NR_msgrcv, ACCEPT = __NR_accept, ACCEPT4 = __NR_accept4, IO_GETEVENTS = __NR_io_getevents,
     }
 

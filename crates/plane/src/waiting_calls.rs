@@ -11,6 +11,8 @@ use crate::sys::{self, copy_in, nr};
 const FUTEX_COMMAND: u32 = !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
 /// `MSG_DONTWAIT` of recv(2).
 const DONT_WAIT: u64 = 0x40;
+/// `IPC_NOWAIT` of msgrcv(2), msgsnd(2) and semop(2).
+const DONT_WAIT_FOR_IPC: u64 = 0o4000;
 /// Descriptors in the sets of select(2) that are looked at.
 const SELECT_MAX: u64 = 1024;
 
@@ -43,6 +45,10 @@ pub(super) fn would_wait(call: &Call) -> bool {
             (a[2] == 0 || sleeps(a[2]))
                 && copy_in::<u64>(a[0]).is_ok_and(|set| set & kernel_signals::waiting() == 0)
         }
+        nr::MSGRCV => a[4] & DONT_WAIT_FOR_IPC == 0 && is_empty_queue(a[0]),
+        nr::MSGSND => a[3] & DONT_WAIT_FOR_IPC == 0 && is_full_queue(a[0], a[2]),
+        nr::SEMOP => waits_for_semaphores(a[0], a[1], a[2]),
+        nr::SEMTIMEDOP => (a[3] == 0 || sleeps(a[3])) && waits_for_semaphores(a[0], a[1], a[2]),
         _ => false,
     }
 }
@@ -136,4 +142,61 @@ fn is_locked(call: &Call) -> bool {
     let args = [call.args[0], k::F_GETLK.into(), lock.as_mut_ptr() as u64, 0, 0, 0];
     // SAFETY: reads and writes a struct flock of 32 bytes.
     unsafe { sys::raw(nr::FCNTL, args) == 0 && lock[0] as u16 as u32 != k::F_UNLCK }
+}
+
+/// Bytes and messages in a queue of messages, and the limit of both (msgctl(2)).
+fn message_queue(queue: u64) -> Option<[u64; 3]> {
+    const IPC_STAT: u64 = 2;
+    /// Words of `struct msqid64_ds`, and those before the three.
+    const WORDS: usize = 15;
+    const BEFORE: usize = 9;
+    let mut told = [0u64; WORDS];
+    let args = [queue, IPC_STAT, told.as_mut_ptr() as u64, 0, 0, 0];
+    // SAFETY: writes a struct msqid64_ds of 120 bytes.
+    let asked = unsafe { sys::raw(nr::MSGCTL, args) };
+    (asked == 0).then(|| [told[BEFORE], told[BEFORE + 1], told[BEFORE + 2]])
+}
+
+/// True if the queue has no message. (Of a queue with messages it is not known whether one is of
+/// the type that is asked for.)
+fn is_empty_queue(queue: u64) -> bool {
+    matches!(message_queue(queue), Some([_, 0, _]))
+}
+
+/// True if the queue has no room for a message of `len` bytes.
+fn is_full_queue(queue: u64, len: u64) -> bool {
+    message_queue(queue)
+        .is_some_and(|[bytes, messages, most]| bytes.saturating_add(len) > most || messages >= most)
+}
+
+/// True if the first of `count` operations at `at` that cannot be done is one that waits.
+fn waits_for_semaphores(set: u64, at: u64, count: u64) -> bool {
+    const OPERATIONS_MAX: usize = 16;
+    const GETVAL: u64 = 12;
+    /// `struct sembuf`: number, operation and flags.
+    type Operation = [u8; 6];
+    let (mut done, count) = ([(0u64, 0i64); OPERATIONS_MAX], count as usize);
+    if count > OPERATIONS_MAX {
+        return false;
+    }
+    for n in 0..count {
+        let Ok(bytes) = copy_in::<Operation>(at + (n * size_of::<Operation>()) as u64) else {
+            return false;
+        };
+        let [number, change, flags] =
+            [0, 2, 4].map(|byte| i16::from_le_bytes([bytes[byte], bytes[byte + 1]]));
+        let number = u64::from(number as u16);
+        // SAFETY: returns a number, and writes nothing.
+        let value = unsafe { sys::raw(nr::SEMCTL, [set, number, GETVAL, 0, 0, 0]) };
+        if value < 0 {
+            return false;
+        }
+        let before = done[..n].iter().filter(|(other, _)| *other == number);
+        let value = value + before.map(|(_, change)| change).sum::<i64>();
+        if change == 0 && value != 0 || value + i64::from(change) < 0 {
+            return flags as u64 & DONT_WAIT_FOR_IPC == 0;
+        }
+        done[n] = (number, change.into());
+    }
+    false
 }
