@@ -113,7 +113,8 @@ pub fn find(name: &str) -> Option<&'static Facility> {
 }
 
 /// Runs tests of this binary again, by their full names, where userfaultfd(2) is refused, as by
-/// the default profile of a container. `confine` is the path of that program.
+/// the default profile of a container. `confine` is the path of that program. They take turns with
+/// tests of this process only if the caller is [`apart`](crate::apart).
 ///
 /// # Panics
 /// One of them fails.

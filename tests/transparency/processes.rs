@@ -186,6 +186,7 @@ fn ignored_signals_and_masks_are_inherited() {
 /// A tracer that stops a child for a moment must not hide its end from the parent.
 #[test]
 fn a_child_killed_during_exec_is_reported() {
+    let _apart = runahead_tests::apart();
     let python = "import subprocess, sys, time\n\
         stopped = 0\n\
         for n in range(200):\n\

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use runahead_harness::write_program;
-use runahead_tests::{End, Run, available, fixture, processes, programs, scratch};
+use runahead_tests::{End, Run, apart, available, fixture, processes, programs, scratch};
 
 same_with_shadow! {
     handlers_may_read_files_while_a_read_waits: "signals" ["files in handler"] =>
@@ -178,6 +178,7 @@ fn handlers_never_run_in_a_shadow() {
 
 #[test]
 fn an_ignored_sigchld_does_not_lose_the_exit_status() {
+    let _apart = apart();
     let run = Run::new(["sh", "-c", "exit 3"]).ahead(&[]);
     let mut command = run.command();
     // SAFETY: only changes the disposition of a signal in the child.

@@ -159,6 +159,7 @@ fn planted_faults_of_rollback_are_found() {
 /// Runs the tests again where userfaultfd(2) is refused.
 #[test]
 fn programs_speculating_by_write_faults_run_as_natively() {
+    let _apart = runahead_tests::apart();
     let tests = [
         "twins::speculating_programs_run_as_natively",
         "twins::planted_faults_of_rollback_are_found",
