@@ -235,7 +235,7 @@ mod tests {
         ask_to_end(process, Instant::now() + PATIENCE, |at| at == START)
     }
 
-    /// How it ends, now that SIGTERM comes.
+    /// End of the process by SIGTERM.
     fn end(process: Pid) -> Ended {
         kill(process, Signal::SIGTERM).expect("it has not been collected");
         let _ = kill(process, Signal::SIGCONT);

@@ -192,8 +192,8 @@ pub trait ProcessEvents: Sync {
     /// the agent's code. [`ProcessEvents::poked`] is not called.
     fn poke_missed(&self) {}
 
-    /// A SIGSYS with the value [`END`](crate::sent_signals::END) has come: another process asks this
-    /// one to give interception up ([`crate::retire`]). All signals are blocked.
+    /// Another process asks this one to give interception up ([`crate::retire`]). A SIGSYS with the
+    /// value [`END`](crate::sent_signals::END) has come. All signals are blocked.
     fn asked_to_end(&self) {}
 
     /// A child is about to be made.

@@ -170,7 +170,7 @@ CASE(attached_while_it_reads)
 
 static int gate[2];
 
-/* Reads until it has to wait, always from one place, and then makes calls from places that have made none. */
+/* Reads from one place until it has to wait, and then makes calls from places that made none. */
 static void waits_and_calls(void)
 {
 	char byte;
