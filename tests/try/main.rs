@@ -1,10 +1,12 @@
 //! `runahead try`: a command does what it does natively, and changes nothing until it is
 //! committed.
 
+mod body_place;
 mod chosen_paths;
 mod commit_and_undo;
 mod committed_metadata;
 mod confinement;
+mod full_disks;
 mod hard_links;
 mod interrupted_commits;
 mod kernel_permissions;
@@ -17,6 +19,7 @@ mod random_bodies;
 mod random_choices;
 mod same_results;
 mod stale_reads;
+mod stopped_commits;
 mod swapped_directories;
 mod try_directory;
 mod which_try;

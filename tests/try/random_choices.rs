@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use runahead_tests::{Seed, available, full, installed, root};
 
-use crate::random_bodies::Place;
+use crate::body_place::{Body, Place};
+use crate::random_bodies::STEPS;
 
 /// Bodies for each kind of user and each way, in a sample and in full.
 const BODIES: (u64, u64) = (8, 120);
@@ -25,21 +26,26 @@ enum Way {
 /// State of each name below both directories. Names of one file are not compared in it.
 type Tree = BTreeMap<PathBuf, String>;
 
-/// Reads the text of `try_body look`: a line for each name. Without the number of the file and of
-/// its names, which depend on other names.
+/// Reads the text of `try_body look`: a line for each name. Without the file's first name and the
+/// number of its names, which depend on other names.
 fn tree(place: &Place, text: &str) -> Tree {
     let mut roots = [&place.work, &place.other].into_iter();
     let mut root = None;
     let mut tree = Tree::new();
     for line in text.lines().filter(|line| line.starts_with('"')) {
-        let end = line[1..].find("\" #").expect("a name ends") + 1;
+        let end = line[1..].find("\" ").expect("a name ends") + 1;
         let name: String = serde_json::from_str(&line[..=end]).expect("a plain name");
         if name.is_empty() {
             root = roots.next();
         }
-        let words: Vec<&str> = line[end + 2..].split(' ').collect();
-        // Number, mode, two of the owner, size, and the number of names.
-        let kept = [&words[1..5], &words[6..]].concat().join(" ");
+        let rest = &line[end + 2..];
+        let rest = match rest.strip_prefix("= \"") {
+            Some(first) => first.split_once("\" ").expect("a name ends").1,
+            None => rest,
+        };
+        let words: Vec<&str> = rest.split(' ').collect();
+        // Mode, two of the owner, size, and the number of names.
+        let kept = [&words[..4], &words[5..]].concat().join(" ");
         tree.insert(root.expect("a root comes first").join(name), kept);
     }
     tree
@@ -137,13 +143,17 @@ fn differences(
     text
 }
 
+fn body(seed: u64) -> Body<'static> {
+    Body { seed, steps: STEPS, left_out: "" }
+}
+
 /// Runs a body, and makes choices of its changes. Returns the numbers of choices that left a rest,
 /// and that were refused.
 fn check(place: &Place, seed: u64, choices: u64, way: Way) -> [u64; 2] {
     place.prepare(seed);
     let before = place.look();
     // Whether a whole commit leaves what the body leaves directly is looked at elsewhere.
-    let once = place.try_body(seed);
+    let once = place.run_tried(body(seed));
     let changed = changes(place);
     let text = if changed.is_empty() { String::new() } else { place.tried(&["commit"]) };
     if !text.ends_with("status Some(0)\n") {
@@ -153,7 +163,7 @@ fn check(place: &Place, seed: u64, choices: u64, way: Way) -> [u64; 2] {
     }
     let after = place.look();
     place.prepare(seed);
-    assert_eq!((&once, &changed), (&place.try_body(seed), &changes(place)), "body {seed}");
+    assert_eq!((&once, &changed), (&place.run_tried(body(seed)), &changes(place)), "body {seed}");
     let mut random = Seed::of(choices);
     let (task, rest) = match way {
         Way::CommitAll => ("commit", "commit"),

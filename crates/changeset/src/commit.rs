@@ -23,7 +23,6 @@
 //! | `fresh_origins` | origins after steps were taken back, and of a rest |
 //! | `held_trees` | the trees that steps work on |
 //! | `kept_entries` | names of what is kept |
-//! | `links_in_place` | new names of files that a commit writes in place |
 //! | `remaining_changes` | the rest of a try after some of its changes have left it |
 //! | `rights_check` | the look at rights before a commit |
 //! | `step_execution` | the execution of a step |
@@ -37,7 +36,6 @@ mod file_rights;
 mod fresh_origins;
 mod held_trees;
 mod kept_entries;
-mod links_in_place;
 mod remaining_changes;
 mod rights_check;
 mod step_execution;
@@ -46,20 +44,21 @@ mod step_reversal;
 mod stopping_points;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 use commit_steps::{JournalPath, Step, Way, found_at};
 use entry_state::EntryState;
 use held_trees::HeldTrees;
-use kept_entries::REPLACED;
+use kept_entries::{REPLACED, new_beside};
 use step_execution::RunningCommit;
 use step_journal::{JOURNAL, Journal, Preamble};
 
 use crate::chosen_changes::Purpose;
 use crate::chosen_paths::ChosenPaths;
 use crate::copied_entry::CopiedFiles;
+use crate::held_tree::HeldEntry;
 use crate::store::Try;
 use crate::try_changes::{Changes, FileType};
 use crate::{Change, ChangeKind, Error, ReadComparison, Result, io_error};
@@ -148,7 +147,7 @@ pub fn commit_chosen(
                     return Ok(CommitOutcome::StaleReads(reads));
                 }
             }
-            let started = start(tried, &changes, paths)?;
+            let started = start(tried, &changes, paths).map_err(nothing_was_done)?;
             committed = Some(changes);
             started
         }
@@ -213,12 +212,12 @@ pub fn undo_chosen(tried: &Try, paths: Option<&ChosenPaths>) -> Result<UndoOutco
         if running.journal.is_final || running.journal.preamble.is_nested {
             return Err(Error::HalfCommitted(tried.meta.id.clone()));
         }
-        take_back(tried, &mut running)?;
-        let is_partial = running.journal.preamble.chosen.is_some();
-        running.journal.remove()?;
-        if is_partial {
+        if running.journal.preamble.chosen.is_some() {
+            take_back(tried, &mut running)?;
+            running.journal.remove()?;
             return Ok(UndoOutcome::TakenBack);
         }
+        step_reversal::take_back(&mut running)?;
     }
     if let Some(paths) = paths {
         tried.check_no_nested()?;
@@ -267,6 +266,14 @@ fn open(tried: &Try) -> Result<RunningCommit> {
     Ok(RunningCommit { trees: HeldTrees::hold(tried)?, journal, copied: CopiedFiles::default() })
 }
 
+/// Error of a commit that failed before its first step, where it does not say so itself.
+fn nothing_was_done(error: Error) -> Error {
+    match error {
+        Error::Io { .. } => Error::Refused(error.to_string()),
+        other => other,
+    }
+}
+
 fn make_kept_directory(tried: &Try) -> Result<()> {
     let kept = tried.directory().join(REPLACED);
     let made = DirBuilder::new().mode(0o700).recursive(true).create(&kept);
@@ -279,8 +286,7 @@ fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<
     let is_nested = tried.meta.inside.is_some();
     needed_room::check(changes, &tried.overlay_directory())?;
     let trees = HeldTrees::hold(tried)?;
-    let mut steps = commit_steps::plan(changes, &trees, is_nested)?;
-    links_in_place::join_new_names(changes, &trees, &mut steps)?;
+    let steps = commit_steps::plan(changes, &trees, is_nested)?;
     if !is_nested {
         rights_check::check(&steps, &trees)?;
     }
@@ -306,6 +312,9 @@ fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<
         upper_times: remaining_changes::upper_times(&trees, &steps, paths)?,
         chosen: paths.map(describe).transpose()?,
     };
+    if !is_nested {
+        fresh_origins::reserve(&tried.overlay_directory())?;
+    }
     let journal = Journal::create(tried.directory(), preamble, steps)?;
     Ok(RunningCommit { trees, journal, copied: CopiedFiles::default() })
 }
@@ -315,6 +324,8 @@ fn carry_out(running: &mut RunningCommit) -> Result<()> {
     if !running.journal.is_staged {
         stage(running)?;
         running.journal.note_staged()?;
+    } else if running.copied.is_empty() {
+        recall_copies(running)?;
     }
     for number in 0..running.journal.steps.len() {
         if !running.journal.progress(number).is_done {
@@ -329,16 +340,8 @@ fn carry_out(running: &mut RunningCommit) -> Result<()> {
 
 /// Makes the copies that new entries on other file systems need, beside their names.
 fn stage(running: &mut RunningCommit) -> Result<()> {
+    add_originals(running)?;
     let steps = running.journal.steps.clone();
-    for step in &steps {
-        // Further names of a file on another file system become links to it there.
-        let Step::Join { copy, original, before, .. } = step else { continue };
-        let copy = running.trees.in_overlay(&copy.path())?;
-        let found = copy.metadata().map_err(io_error("examine", &copy.path()))?;
-        if found.dev() != before.file.0 {
-            running.copied.add(&found, &original.path());
-        }
-    }
     for (number, step) in steps.iter().enumerate() {
         let Step::Install { path, way: Way::Copy, .. } = step else { continue };
         let path = path.path();
@@ -347,6 +350,43 @@ fn stage(running: &mut RunningCommit) -> Result<()> {
         let to = running.trees.lower.entry(&path).map_err(failed())?;
         step_execution::copy_beside(running, &from, &to, number).map_err(failed())?;
         stopping_points::pass().map_err(io_error("copy a file to", &path))?;
+    }
+    Ok(())
+}
+
+/// Adds the originals on other file systems: further names become links to them there.
+fn add_originals(running: &mut RunningCommit) -> Result<()> {
+    for step in &running.journal.steps {
+        let Step::Join { copy, original, before, .. } = step else { continue };
+        let copy = running.trees.in_overlay(&copy.path())?;
+        let found = copy.metadata().map_err(io_error("examine", &copy.path()))?;
+        if found.dev() != before.file.0 {
+            running.copied.add(&found, &original.path());
+        }
+    }
+    Ok(())
+}
+
+/// Adds the copies that an interrupted commit has made, so that further names become links to them.
+fn recall_copies(running: &mut RunningCommit) -> Result<()> {
+    add_originals(running)?;
+    for (number, step) in running.journal.steps.iter().enumerate() {
+        let Step::Install { path, before, way: Way::Copy | Way::Directly, .. } = step else {
+            continue;
+        };
+        let path = path.path();
+        let is_new = |entry: &HeldEntry| {
+            let file = |found: Metadata| (found.dev(), found.ino());
+            let before = before.as_ref().map(|before| before.file);
+            entry.metadata().is_ok_and(|found| Some(file(found)) != before)
+        };
+        let (trees, copied) = (&running.trees, &mut running.copied);
+        let recalled = trees.upper.entry(&path).and_then(|from| {
+            let to = trees.lower.entry(&path)?;
+            let mut places = [new_beside(&to, number), to].into_iter();
+            places.find(is_new).map_or(Ok(()), |copy| copied.recall(&from, &copy))
+        });
+        recalled.map_err(io_error("examine", &path))?;
     }
     Ok(())
 }
@@ -391,7 +431,9 @@ impl RunningCommit {
             .steps
             .iter()
             .enumerate()
-            .filter(|(_, step)| step.writes_in_place())
+            .filter(|(number, step)| {
+                step.writes_in_place() && self.journal.progress(*number).kept.is_some()
+            })
             .filter_map(|(number, step)| Some((step.before()?.file, number)))
             .collect();
         let mut is_removed = BTreeSet::new();
@@ -417,7 +459,13 @@ impl RunningCommit {
                 }
                 _ => false,
             };
-            if is_as_before || step_reversal::was_done(self, number)? {
+            let is_done =
+                match step.writes_in_place() && self.journal.progress(number).kept.is_some() {
+                    true => step_reversal::is_own_write(self, number)
+                        .map_err(io_error("examine", &path))?,
+                    false => is_as_before || step_reversal::was_done(self, number)?,
+                };
+            if is_done {
                 continue;
             }
             let text = match (step.before(), &now) {

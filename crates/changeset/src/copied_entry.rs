@@ -23,6 +23,26 @@ impl CopiedFiles {
         self.0.insert((upper.dev(), upper.ino()), path.to_owned());
     }
 
+    /// True if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Records files with several names at and below `from` that were copied to `to` before.
+    pub(crate) fn recall(&mut self, from: &HeldEntry, to: &HeldEntry) -> io::Result<()> {
+        let found = from.metadata()?;
+        let Ok(there) = to.metadata() else { return Ok(()) };
+        if found.is_dir() && there.is_dir() {
+            let (from, to) = (from.hold_widened()?, to.hold_widened()?);
+            for name in from.names()? {
+                self.recall(&from.entry(&name), &to.entry(&name))?;
+            }
+        } else if found.nlink() > 1 && found.dev() != there.dev() {
+            self.add(&found, &to.path());
+        }
+        Ok(())
+    }
+
     fn of(&self, upper: &Metadata) -> Option<&Path> {
         self.0.get(&(upper.dev(), upper.ino())).map(PathBuf::as_path)
     }
@@ -99,7 +119,7 @@ pub(crate) fn copy_contents(mut source: &File, mut target: &File) -> io::Result<
 }
 
 /// True if two files have the same contents.
-pub(crate) fn have_same_contents(mut a: File, mut b: File) -> io::Result<bool> {
+pub(crate) fn have_same_contents(mut a: impl Read, mut b: impl Read) -> io::Result<bool> {
     const PIECE: usize = 64 << 10;
     let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
     loop {

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::held_tree::HeldEntry;
@@ -14,8 +15,13 @@ use crate::readable_entry::ReadableEntry;
 /// True if a process of the try could set the file's owners, so that the copy has those that the
 /// command asked for. Else the copy belongs to the user.
 pub(crate) fn could_change_owner(there: &Metadata) -> bool {
+    rustix::process::geteuid().is_root() || (is_own(there) && is_own_group(there.gid()))
+}
+
+/// True if the file belongs to this user, or this is root.
+pub(crate) fn is_own(there: &Metadata) -> bool {
     let user = rustix::process::geteuid();
-    user.is_root() || (there.uid() == user.as_raw() && is_own_group(there.gid()))
+    user.is_root() || there.uid() == user.as_raw()
 }
 
 /// True if this process belongs to the group.
@@ -29,8 +35,9 @@ fn is_own_group(group: u32) -> bool {
 /// An owner or group that the user cannot give is left out.
 pub(crate) fn copy_metadata(from: &HeldEntry, to: &HeldEntry, found: &Metadata) -> io::Result<()> {
     let there = to.metadata()?;
-    let can_give = could_change_owner(&there) && could_change_owner(found);
-    if can_give && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
+    // A kept copy of another user's file belongs to this user.
+    let may_give = could_change_owner(&there) && could_change_owner(found);
+    if may_give && (there.uid(), there.gid()) != (found.uid(), found.gid()) {
         to.set_owners(found.uid(), found.gid())?;
     }
     let _readable = ReadableEntry::new(from, found)?;
@@ -90,6 +97,12 @@ pub(crate) fn modified_at((seconds, nanoseconds): (i64, i64)) -> Timestamps {
     }
 }
 
+/// Bytes of an attribute's value that all file systems with attributes have room for.
+const SHORT: usize = 512;
+
+/// Attribute that is set for a moment, to see whether a value is too long. No copy gets it.
+const PROBE: &str = "user.runahead-probe";
+
 /// Limit in bytes of the list of attributes' names, and of one attribute (xattr(7)).
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
@@ -101,7 +114,8 @@ fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
         return Vec::new();
     }
     let mut value = vec![0u8; ATTRIBUTES_MAX];
-    let names = names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names = names[..len].split(|byte| *byte == 0);
+    let names = names.filter(|name| !name.is_empty() && *name != PROBE.as_bytes());
     let mut all: Vec<_> = names
         .filter_map(|name| {
             let len = rustix::fs::lgetxattr(of, name, &mut value[..]).ok()?;
@@ -127,9 +141,13 @@ fn copy_attributes(from: &Path, to: &Path, is_one_file_system: bool) -> io::Resu
 
 /// True if the file at `path` can have this attribute, which it lacks.
 fn can_keep(path: &Path, name: &[u8], value: &[u8]) -> bool {
-    let flags = rustix::fs::XattrFlags::CREATE;
-    let is_set = rustix::fs::lsetxattr(path, name, value, flags).is_ok();
-    is_set && rustix::fs::lremovexattr(path, name).is_ok()
+    // To set an access control list would change the permissions. Nor may all set attributes.
+    if !name.starts_with(b"user.") || value.len() <= SHORT {
+        return rustix::fs::lgetxattr(path, name, &mut [0u8; 0]) == Err(Errno::NODATA);
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    let is_set = rustix::fs::lsetxattr(path, PROBE, value, flags).is_ok();
+    is_set && rustix::fs::lremovexattr(path, PROBE).is_ok()
 }
 
 /// Gives the entry at `to` these attributes. Others of it are removed if `is_removed` says so.
@@ -156,7 +174,7 @@ fn set_attributes(
     Ok(())
 }
 
-/// True if an ordinary user may set attributes of this name.
+/// True if attributes of this name are set by users, or by root alone, and not by the kernel.
 fn is_users(name: &[u8]) -> bool {
-    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+    [&b"user."[..], b"trusted.", b"system.posix_acl_"].iter().any(|kind| name.starts_with(kind))
 }

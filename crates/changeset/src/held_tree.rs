@@ -272,9 +272,10 @@ impl HeldEntry {
         Ok(rustix::fs::statx(self.directory.descriptor(), &self.name, flags, wanted)?)
     }
 
-    /// Fails unless the effective user has these rights. The entry must be no symbolic link.
+    /// Fails unless the effective user has these rights. Of a symbolic link, to the link itself.
     pub(crate) fn access(&self, rights: Access) -> io::Result<()> {
-        let (directory, flags) = (self.directory.descriptor(), AtFlags::EACCESS);
+        let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
+        let directory = self.directory.descriptor();
         Ok(rustix::fs::accessat(directory, &self.name, rights, flags)?)
     }
 

@@ -2,14 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes, Metadata};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::OFlags;
 
-use crate::copied_entry::{CopiedFiles, copy_contents, copy_whole};
-use crate::entry_metadata::{copy_metadata, could_change_owner};
+use crate::copied_entry::{CopiedFiles, copy_contents, copy_whole, have_same_contents};
+use crate::entry_metadata::{copy_metadata, could_change_owner, times_of};
 use crate::held_tree::{HeldEntry, HeldTree};
 use crate::readable_entry::ReadableEntry;
 use crate::{Result, io_error};
@@ -96,6 +96,43 @@ pub(crate) fn temporary_sibling(entry: &HeldEntry) -> HeldEntry {
     name.extend_from_slice(&last[..last.len().min(200)]);
     name.extend_from_slice(b".runahead-try");
     entry.beside(OsString::from(OsStr::from_bytes(&name)))
+}
+
+/// True if the contents of the file `to` are those that an interrupted write of `from` leaves.
+pub(crate) fn is_begun(from: &HeldEntry, to: &HeldEntry) -> io::Result<bool> {
+    let (found, there) = (from.metadata()?, to.metadata()?);
+    if !found.is_file() || !there.is_file() {
+        return Ok(true);
+    }
+    let _readable = (ReadableEntry::new(from, &found)?, ReadableEntry::new(to, &there)?);
+    let (from, to) = (from.open(OFlags::RDONLY)?, to.open(OFlags::RDONLY)?);
+    have_same_contents(from.take(there.size()), to)
+}
+
+/// Completes the interrupted copy `to`, which cannot be removed.
+pub(crate) fn complete_copy(
+    from: &HeldEntry,
+    to: &HeldEntry,
+    lower: &HeldTree,
+    copied: &mut CopiedFiles,
+) -> io::Result<()> {
+    let (found, there) = (from.metadata()?, to.metadata()?);
+    if found.file_type() != there.file_type() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    if found.is_file() {
+        write_into(from, to, &found)?;
+    } else if found.is_dir() {
+        let (from, to) = (from.hold_widened()?, to.hold_widened()?);
+        for name in to.names()? {
+            to.entry(&name).remove_all()?;
+        }
+        for name in from.names()? {
+            copy_whole(&from.entry(&name), &to.entry(&name), lower, copied)?;
+        }
+    }
+    copy_metadata(from, to, &found)?;
+    to.set_times(&times_of(&found))
 }
 
 /// Overwrites the contents of the file `to`, which stays the same inode. An interrupted write is

@@ -18,10 +18,10 @@ use rustix::fs::OFlags;
 use crate::copied_entry::{CopiedFiles, copy_contents, have_same_contents};
 use crate::entry_metadata::{copy_metadata, could_change_owner, have_same_attributes, modified_at};
 use crate::held_tree::HeldEntry;
-use crate::install;
 use crate::readable_entry::ReadableEntry;
 use crate::recorded_origins::{Origins, origin};
 use crate::{Result, io_error};
+use crate::{entry_metadata, install};
 
 /// Copies in the index.
 #[derive(Debug, Default)]
@@ -106,6 +106,9 @@ pub(crate) fn find_linked_names<'a>(
             all.insert(was.file, names);
         }
     }
+    let is_own = |path: &Path| {
+        fs::symlink_metadata(path).is_ok_and(|original| entry_metadata::is_own(&original))
+    };
     for (path, is_removed) in changed {
         let name = upper.join(path.strip_prefix("/").unwrap_or(path));
         let found = fs::symlink_metadata(&name).map_err(io_error("examine", &name))?;
@@ -114,7 +117,9 @@ pub(crate) fn find_linked_names<'a>(
         names.changed.insert(path.to_owned());
         match !is_removed && is_file(path, original) {
             true => names.kept.push(name),
-            false => names.joined.push(name),
+            // A link to another user's file could not be moved in a directory with the sticky bit.
+            false if is_own(&names.original) => names.joined.push(name),
+            false => {}
         }
     }
     Ok(all.into_values().collect())
@@ -189,7 +194,7 @@ pub(crate) fn link_again(copy: &HeldEntry, name: &HeldEntry) -> io::Result<()> {
 }
 
 /// Gives the original the copy's contents and metadata, unless it has them.
-fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()> {
+pub(crate) fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()> {
     let (from, to) = (copy.metadata()?, original.metadata()?);
     let is_owner = could_change_owner(&to);
     let _readable = ReadableEntry::new(copy, &from)?;
@@ -218,7 +223,7 @@ fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io::Result<()>
         Ok(())
     };
     match dress() {
-        // Another user owns the file; then the try could not change them either.
+        // Of another user's file the try could not change them, either.
         Err(_) if !is_owner => Ok(()),
         dressed => dressed,
     }

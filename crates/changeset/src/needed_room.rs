@@ -31,7 +31,9 @@ pub(crate) fn check(changes: &Changes, overlay_directory: &Path) -> Result<()> {
         let name = upper.join(change.path.strip_prefix("/").unwrap_or(&change.path));
         let _widened = WidenedDirectories::above(&upper, [&name]);
         let found = fs::symlink_metadata(&name).map_err(io_error("examine", &name))?;
-        let existing = change.path.ancestors().skip(1).find(|above| above.is_dir());
+        // The try may have replaced a symbolic link by a directory.
+        let is_directory = |path: &&Path| fs::symlink_metadata(path).is_ok_and(|at| at.is_dir());
+        let existing = change.path.ancestors().skip(1).find(is_directory);
         let directory = existing.unwrap_or(Path::new("/"));
         let there = fs::metadata(directory).map_err(io_error("examine", directory))?;
         if there.dev() != found.dev() {

@@ -378,7 +378,7 @@ fn open_both(a: &Path, b: &Path) -> std::io::Result<(fs::File, fs::File)> {
 
 /// True if the try has not changed the owners of the entry `real`. A copy of an entry whose owners
 /// the user cannot set belongs to the user.
-fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
+pub(crate) fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
     !could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
 }
 

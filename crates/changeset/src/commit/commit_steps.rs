@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::entry_state::EntryState;
 use super::file_rights;
 use super::held_trees::HeldTrees;
-use crate::entry_metadata::could_change_owner;
+use crate::entry_metadata::{could_change_owner, have_same_attributes, is_own};
 use crate::held_tree::{HeldEntry, HeldTree};
-use crate::try_changes::{Change, ChangeKind, Changes};
+use crate::try_changes::{Change, ChangeKind, Changes, have_same_owners};
 use crate::{Result, io_error};
 
 /// Path as bytes: JSON has text only.
@@ -54,6 +54,9 @@ pub(super) enum Step {
         original: JournalPath,
         kept: Vec<JournalPath>,
         joined: Vec<JournalPath>,
+        /// Modification times of the directories of the joined names.
+        #[serde(default)]
+        times: Vec<(i64, i64)>,
         before: EntryState,
     },
     /// Removes an entry. A directory must be empty by then.
@@ -61,9 +64,9 @@ pub(super) enum Step {
     /// Gives the upper entry its name. `before` is the file that it replaces, and `mode` the
     /// permissions of a directory.
     Install { path: JournalPath, before: Option<EntryState>, mode: Option<u32>, way: Way },
-    /// Gives a directory the upper one's owner and attributes, and these permissions.
+    /// Gives an entry the upper one's owner and attributes, and these permissions.
     Dress { path: JournalPath, mode: u32, before: EntryState },
-    /// Sets a directory's modification time: seconds and nanoseconds.
+    /// Sets an entry's modification time: seconds and nanoseconds.
     SetTime { path: JournalPath, time: (i64, i64) },
 }
 
@@ -113,18 +116,20 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Returns the steps that make the changes: files with several names; removals, deepest first; new
-/// entries; permissions and times of directories. `is_nested` is true for a try inside another.
+/// Returns the steps that make the changes: files with several names; new names in append-only
+/// directories; removals, deepest first; new entries; permissions and times of directories.
+/// `is_nested` is true for a try inside another.
 pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
+    let of = |path: &PathBuf| JournalPath::of(trees.path_in_overlay(path));
     for names in &changes.linked {
         if let Some((_, found)) = found_at(&trees.lower, &names.original)? {
-            let of = |path: &PathBuf| JournalPath::of(trees.path_in_overlay(path));
             let list = |paths: &[PathBuf]| paths.iter().map(of).collect();
             steps.push(Step::Join {
                 copy: of(&names.copy),
                 original: JournalPath::of(&names.original),
                 kept: list(&names.kept),
+                times: times_above(&names.joined, trees)?,
                 joined: list(&names.joined),
                 before: EntryState::of(&found),
             });
@@ -145,20 +150,51 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
             removed.push(change.path.clone());
         }
     }
+    // Names of an original that stay are there already.
+    let upper = trees.upper.path();
+    let in_upper = |path: &Path| upper.join(path.strip_prefix("/").unwrap_or(path));
+    let kept: BTreeSet<_> = changes.linked.iter().flat_map(|names| &names.kept).collect();
+    let mut installs = Vec::new();
+    for change in changes.iter().filter(comes) {
+        if kept.contains(&in_upper(&change.path)) {
+            continue;
+        }
+        let is_free = is_removed.contains(&change.path);
+        let own = install_steps(&change.path, trees, is_free, is_nested)?;
+        let joined = match own[0] {
+            Step::Install { way: Way::Into, .. } | Step::Dress { .. } => {
+                new_names(&change.path, changes, trees)?
+            }
+            _ => Vec::new(),
+        };
+        match own[0].before() {
+            // The new names become names of the file that is written.
+            Some(before) if !joined.is_empty() => steps.push(Step::Join {
+                copy: of(&in_upper(&change.path)),
+                original: JournalPath::of(&change.path),
+                kept: Vec::new(),
+                times: times_above(
+                    &joined.iter().map(|path| in_upper(path)).collect::<Vec<_>>(),
+                    trees,
+                )?,
+                joined: joined.iter().map(|path| of(&in_upper(path))).collect(),
+                before: *before,
+            }),
+            _ => installs.extend(own),
+        }
+    }
+    // Copies that cannot be made beforehand, as long as the files that they are links to have their
+    // names. In such a directory nothing was removed.
+    let is_direct = |step: &Step| matches!(step, Step::Install { way: Way::Directly, .. });
+    let (direct, installs): (Vec<_>, Vec<_>) = installs.into_iter().partition(is_direct);
+    steps.extend(direct);
     for path in removed {
         if let Some((_, found)) = found_at(&trees.lower, &path)? {
             let before = EntryState::of(&found);
             steps.push(Step::Remove { path: JournalPath::of(&path), before });
         }
     }
-    // Names of an original that stay are there already.
-    let upper = trees.upper.path();
-    let kept: BTreeSet<_> = changes.linked.iter().flat_map(|names| &names.kept).collect();
-    let is_kept = |path: &Path| kept.contains(&upper.join(path.strip_prefix("/").unwrap_or(path)));
-    for change in changes.iter().filter(comes).filter(|change| !is_kept(&change.path)) {
-        let is_free = is_removed.contains(&change.path);
-        steps.push(install_step(&change.path, trees, is_free, is_nested)?);
-    }
+    steps.extend(installs);
     // What is held has wider permissions.
     trees.release();
     // Deepest first: a change to an entry sets the time of its directory.
@@ -166,7 +202,12 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
     for change in changes.of_kind(ChangeKind::Attributes) {
         let (upper, lower) = (&trees.upper, &trees.lower);
         let found = (found_at(upper, &change.path)?, found_at(lower, &change.path)?);
-        if let (Some((_, wanted)), Some((_, there))) = found {
+        let (Some((from, wanted)), Some((to, there))) = found else { continue };
+        let paths = (from.path_through_descriptor(), to.path_through_descriptor());
+        let is_time_alone = wanted.mode() == there.mode()
+            && have_same_owners(&wanted, &there)
+            && have_same_attributes(&paths.0, &paths.1);
+        if !is_time_alone {
             let (mode, before) = (wanted.mode(), EntryState::of(&there));
             last.push(Step::Dress { path: JournalPath::of(&change.path), mode, before });
         }
@@ -182,22 +223,85 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
     Ok(steps)
 }
 
-/// Step that installs the upper entry of `path`. `is_free` is true if the name is removed first.
-fn install_step(path: &Path, trees: &HeldTrees, is_free: bool, is_nested: bool) -> Result<Step> {
+/// Modification times of the upper directories that have these names.
+fn times_above(names: &[PathBuf], trees: &HeldTrees) -> Result<Vec<(i64, i64)>> {
+    let time = |name: &PathBuf| {
+        let entry = trees.in_overlay(trees.path_in_overlay(name))?;
+        let found = entry.directory().metadata().map_err(io_error("examine", name))?;
+        Ok((found.mtime(), found.mtime_nsec()))
+    };
+    names.iter().map(time).collect()
+}
+
+/// Other paths at which the try has names of the upper file of `path`. None of another user's file:
+/// in a directory with the sticky bit such a name could not be moved to its place.
+fn new_names(path: &Path, changes: &Changes, trees: &HeldTrees) -> Result<Vec<PathBuf>> {
+    let file = |path: &Path| -> Result<Option<Metadata>> {
+        let found = found_at(&trees.upper, path)?.map(|(_, found)| found);
+        Ok(found.filter(|found| !found.is_dir()))
+    };
+    let Some(found) = file(path)?.filter(|found| found.nlink() > 1) else { return Ok(Vec::new()) };
+    let there = found_at(&trees.lower, path)?;
+    if !there.is_some_and(|(_, there)| is_own(&there)) {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for other in changes.iter().filter(|other| other.path != path) {
+        let is_new = matches!(other.kind, ChangeKind::Added | ChangeKind::Modified);
+        if is_new
+            && let Some(other_found) = file(&other.path)?
+            && (other_found.dev(), other_found.ino()) == (found.dev(), found.ino())
+        {
+            names.push(other.path.clone());
+        }
+    }
+    Ok(names)
+}
+
+/// Steps that install the upper entry of `path`. `is_free` is true if the name is removed first.
+fn install_steps(
+    path: &Path,
+    trees: &HeldTrees,
+    is_free: bool,
+    is_nested: bool,
+) -> Result<Vec<Step>> {
     let from = trees.upper.entry(path).map_err(io_error("find", path))?;
     let found = from.metadata().map_err(io_error("examine", &from.path()))?;
     let to = trees.lower.entry(path).map_err(io_error("find", path))?;
     let there = found_at(&trees.lower, path)?.map(|(_, there)| there).filter(|_| !is_free);
+    let examined = || io_error("examine", path);
+    if let Some(there) = there.as_ref().filter(|_| !is_nested)
+        && is_only_dressed((&from, &found), (&to, there)).map_err(examined())?
+    {
+        let (mode, before) = (found.mode(), EntryState::of(there));
+        let time = (found.mtime(), found.mtime_nsec());
+        return Ok(vec![
+            Step::Dress { path: JournalPath::of(path), mode, before },
+            Step::SetTime { path: JournalPath::of(path), time },
+        ]);
+    }
     let way = match is_nested {
         true => Way::Move,
-        false => way(&from, &found, &to, there.as_ref()).map_err(io_error("examine", path))?,
+        false => way(&from, &found, &to, there.as_ref()).map_err(examined())?,
     };
-    Ok(Step::Install {
+    Ok(vec![Step::Install {
         path: JournalPath::of(path),
         before: there.as_ref().map(EntryState::of),
         mode: found.is_dir().then_some(found.mode()),
         way,
-    })
+    }])
+}
+
+/// True if the entries are pipes, sockets or equal links, and the user cannot replace the one that
+/// is there: then the try has not replaced it, either, and its attributes alone differ.
+fn is_only_dressed(
+    (from, found): (&HeldEntry, &Metadata),
+    (to, there): (&HeldEntry, &Metadata),
+) -> io::Result<bool> {
+    let is_one_kind = found.file_type() == there.file_type() && !found.is_file();
+    Ok(is_one_kind
+        && file_rights::why_not_removable(to, there)?.is_some()
+        && (!found.is_symlink() || from.read_link()? == to.read_link()?))
 }
 
 fn way(

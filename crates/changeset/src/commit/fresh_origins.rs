@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,9 +17,13 @@ use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
 use runahead_abi::{FileId, device_number};
 
 use super::entry_state::EntryState;
+use super::step_journal::reserve_room;
 use crate::chosen_paths::ChosenPaths;
 use crate::recorded_origins::{current_metadata, origin as current_origin};
 use crate::{Result, io_error};
+
+/// Name of the new list of origins until it is complete.
+const NEW: &str = "changes.new";
 
 /// States of entries before a commit and after it was taken back, by device and inode number.
 pub(super) type TakenBack = BTreeMap<(u64, u64), (EntryState, EntryState)>;
@@ -101,10 +106,31 @@ fn rewrite(
             _ => all.extend(record),
         }
     }
+    let new = overlay_directory.join(NEW);
     if all == text {
+        // What was reserved is not needed, and may not be there.
+        let _ = fs::remove_file(&new);
         return Ok(());
     }
-    let new = overlay_directory.join("changes.new");
-    let written = fs::write(&new, all).and_then(|()| fs::rename(&new, &list));
+    // Over what was reserved.
+    let written = open_new(&new).and_then(|mut file| {
+        file.write_all(&all)?;
+        file.set_len(all.len() as u64)?;
+        fs::rename(&new, &list)
+    });
     written.map_err(io_error("write", &list))
+}
+
+fn open_new(new: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(false).open(new)
+}
+
+/// Reserves room for the new list of origins: a commit is taken back on full disks, too.
+pub(super) fn reserve(overlay_directory: &Path) -> Result<()> {
+    let list = overlay_directory.join(CHANGES);
+    let length = fs::metadata(&list).map_err(io_error("examine", &list))?.len();
+    let new = overlay_directory.join(NEW);
+    // No record becomes longer than this.
+    let reserved = open_new(&new).and_then(|file| reserve_room(&file, 2 * length));
+    reserved.map_err(io_error("write", &new))
 }

@@ -169,6 +169,7 @@ fn install(
         Way::Copy => {
             let source = new_beside(&to, number);
             give_name(commit, number, &source, &to, before).map_err(failed())?;
+            commit.copied.rename(&source.path(), &to.path());
         }
         Way::Move => match give_name(commit, number, &from, &to, before) {
             Err(error) if error.kind() == ErrorKind::CrossesDevices => {
@@ -176,6 +177,7 @@ fn install(
                 let copied = copy_beside(commit, &from, &to, number);
                 let source = copied.map_err(failed())?;
                 give_name(commit, number, &source, &to, before).map_err(failed())?;
+                commit.copied.rename(&source.path(), &to.path());
             }
             given => given.map_err(failed())?,
         },
@@ -240,9 +242,9 @@ fn copy_directly(
     from: &HeldEntry,
     to: &HeldEntry,
 ) -> io::Result<()> {
-    if commit.journal.progress(number).kept.is_some() {
-        // An interrupted copy. It can be removed where it is not held by its directory.
-        to.remove_all()?;
+    if commit.journal.progress(number).kept.is_some() && to.exists() {
+        // An interrupted copy, which its directory holds.
+        return install::complete_copy(from, to, &commit.trees.lower, &mut commit.copied);
     }
     if to.exists() {
         return Err(ErrorKind::AlreadyExists.into());
@@ -278,7 +280,7 @@ fn write_into(
 
 /// Writes a copy of the index into its original.
 fn join(commit: &mut RunningCommit, number: usize, step: &Step) -> Result<()> {
-    let Step::Join { copy, original, kept, joined, .. } = step else { return Ok(()) };
+    let Step::Join { copy, original, kept, joined, times, .. } = step else { return Ok(()) };
     let original = original.path();
     let copy = commit.trees.in_overlay(&copy.path())?;
     let original = commit.trees.lower.entry(&original).map_err(io_error("find", &original))?;
@@ -287,6 +289,12 @@ fn join(commit: &mut RunningCommit, number: usize, step: &Step) -> Result<()> {
     let find = |path: &JournalPath| trees.in_overlay(&path.path());
     let names = (kept.iter().map(find), joined.iter().map(find));
     linked_names::join(&copy, &original, names.0, names.1, &mut commit.copied)?;
+    for (name, time) in joined.iter().map(find).zip(times) {
+        let name = name?;
+        // An interrupted commit may have left another one.
+        let set = name.directory().set_times(&modified_at(*time));
+        set.map_err(io_error("change", &name.path()))?;
+    }
     commit.trees.release();
     Ok(())
 }
@@ -304,7 +312,7 @@ fn dress(commit: &mut RunningCommit, number: usize, path: &Path, mode: u32) -> i
     to.change_mode(mode)
 }
 
-/// Sets the time of a directory. The result has no state: nothing is compared by it.
+/// Sets the time of an entry. The result has no state: nothing is compared by it.
 fn set_time(
     commit: &mut RunningCommit,
     number: usize,
@@ -323,11 +331,11 @@ fn set_time(
     apply_time(&entry, time).map(|()| None).map_err(io_error("change", path))
 }
 
-/// Sets the modification time of a directory, if the user may.
+/// Sets the modification time of an entry, if the user may.
 pub(super) fn apply_time(entry: &HeldEntry, time: (i64, i64)) -> io::Result<()> {
     match entry.set_times(&modified_at(time)) {
         // The times of another user's directory cannot be set, even if others may create files in
-        // it.
+        // it, nor those of an append-only one.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         set => set,
     }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::commit_steps::{JournalPath, Step};
@@ -16,6 +18,10 @@ use crate::{Error, Result, io_error};
 
 /// Name of the journal in the directory of a try.
 pub(super) const JOURNAL: &str = "journal";
+
+/// Bytes of a step's notes. As many are reserved, so that a full disk does not keep a commit from
+/// being taken back.
+const NOTES: u64 = 512;
 
 /// First line: what does not belong to one step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -71,6 +77,8 @@ pub(super) enum Kept {
 enum Note {
     /// The end of all copies for other file systems.
     Staged,
+    /// The end of the copies: all steps are taken back, and the copies are about to be removed.
+    Unstaged,
     /// An entry of the step lies beside its name, or is about to.
     Beside(usize),
     Started(usize, Kept),
@@ -116,6 +124,17 @@ fn line(of: &impl Serialize) -> Vec<u8> {
     text
 }
 
+/// Reserves blocks for the first bytes of a file, where its file system can.
+pub(super) fn reserve_room(file: &File, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
+}
+
 impl Journal {
     /// Writes the journal of a commit that is about to start.
     pub(super) fn create(directory: &Path, preamble: Preamble, steps: Vec<Step>) -> Result<Self> {
@@ -124,7 +143,12 @@ impl Journal {
         let mut text = line(&preamble);
         steps.iter().for_each(|step| text.extend(line(step)));
         text.push(b'\n');
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
+        let room = text.len() as u64 + steps.len() as u64 * NOTES + NOTES;
+        let written = File::create(&new).and_then(|mut file| {
+            reserve_room(&file, room)?;
+            file.write_all(&text)?;
+            fs::rename(&new, &path)
+        });
         if let Err(error) = written {
             let _ = fs::remove_file(&new);
             return Err(io_error("write", &path)(error));
@@ -165,6 +189,7 @@ impl Journal {
     fn apply(&mut self, note: Note) {
         match note {
             Note::Staged => self.is_staged = true,
+            Note::Unstaged => self.is_staged = false,
             Note::Final => self.is_final = true,
             Note::Beside(step) => self.progress.entry(step).or_default().is_beside = true,
             Note::Started(step, kept) => {
@@ -185,9 +210,9 @@ impl Journal {
     fn note(&mut self, note: Note) -> Result<()> {
         // A line that was cut off by a full file system is ended first.
         let text = [b"\n", &line(&note)[..]].concat();
-        let written = self.notes.write_all(&text);
+        self.notes.write_all(&text).map_err(io_error("write", &self.path))?;
         self.apply(note);
-        written.map_err(io_error("write", &self.path))
+        Ok(())
     }
 
     pub(super) fn note_staged(&mut self) -> Result<()> {
@@ -206,9 +231,14 @@ impl Journal {
         self.note(Note::Done(step, after))
     }
 
+    /// Notes that the copies are about to be removed, so that a resumed commit makes them again.
+    pub(super) fn note_unstaged(&mut self) -> Result<()> {
+        self.note(Note::Unstaged)
+    }
+
     /// Notes that a step is about to be taken back, so that a resumed commit executes it again.
-    pub(super) fn note_undoing(&mut self, step: usize) {
-        let _ = self.note(Note::Undoing(step));
+    pub(super) fn note_undoing(&mut self, step: usize) -> Result<()> {
+        self.note(Note::Undoing(step))
     }
 
     /// Notes that a step was taken back. That the note has no room changes nothing: to take it back

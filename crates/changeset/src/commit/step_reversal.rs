@@ -25,34 +25,33 @@ fn changed_meanwhile() -> io::Error {
 /// Takes back all steps, and removes the copies beside their names. Returns the states of what was
 /// taken back.
 pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
-    let mut taken_back = TakenBack::new();
     for number in (0..commit.journal.steps.len()).rev() {
         let step = commit.journal.steps[number].clone();
         let is_done = commit.journal.progress(number).is_done;
         if is_done {
-            commit.journal.note_undoing(number);
+            commit.journal.note_undoing(number)?;
         }
         take_back_step(commit, number, &step).map_err(io_error("take back", &step.path()))?;
         stopping_points::pass().map_err(io_error("take back", &step.path()))?;
         if is_done || commit.journal.progress(number).kept.is_some() {
             commit.journal.note_taken_back(number);
         }
-        // The directory is held, so that this is the entry that the step has changed.
+    }
+    commit.journal.note_unstaged()?;
+    remove_copies(commit)?;
+    for (path, time) in &commit.journal.preamble.times {
+        if let Some((entry, _)) = found_at(&commit.trees.lower, &path.path())? {
+            apply_time(&entry, *time).map_err(io_error("change", &path.path()))?;
+        }
+    }
+    // Last: copies that are removed may have been links.
+    let mut taken_back = TakenBack::new();
+    commit.trees.lower.forget();
+    for step in &commit.journal.steps {
         if let Some(before) = step.before()
             && let Some((_, found)) = found_at(&commit.trees.lower, &step.path())?
         {
             taken_back.insert(before.file, (*before, EntryState::of(&found)));
-        }
-    }
-    remove_copies(commit)?;
-    for (path, time) in &commit.journal.preamble.times {
-        if let Some((entry, found)) = found_at(&commit.trees.lower, &path.path())? {
-            apply_time(&entry, *time).map_err(io_error("change", &path.path()))?;
-            if let Some((_, now)) = taken_back.get_mut(&EntryState::of(&found).file)
-                && let Ok(found) = entry.metadata()
-            {
-                *now = EntryState::of(&found);
-            }
         }
     }
     Ok(taken_back)
@@ -105,9 +104,21 @@ fn take_back_step(commit: &mut RunningCommit, number: usize, step: &Step) -> io:
             if before != Some((found.dev(), found.ino())) {
                 return Err(changed_meanwhile());
             }
-            check_unchanged(&entry, progress.after.as_ref())?;
+            match progress.after.as_ref() {
+                Some(after) => check_unchanged(&entry, Some(after))?,
+                None if is_own_write(commit, number)? => {}
+                None => return Err(changed_meanwhile()),
+            }
             let kept = kept_in_try(trees, number)?;
-            install::write_into(&kept, &entry, &kept.metadata()?)?;
+            match kept.metadata() {
+                // It was taken back before, and there was no room to note that.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(found) if found.is_file() => install::write_into(&kept, &entry, &found)?,
+                found => {
+                    found?;
+                    linked_names::write_into_original(&kept, &entry)?;
+                }
+            }
             rejoin(commit, step)
         }
         Step::Install { way: Way::Directly, .. } => match progress.kept {
@@ -129,6 +140,29 @@ fn take_back_step(commit: &mut RunningCommit, number: usize, step: &Step) -> io:
             }
         }
     }
+}
+
+/// True if a step that writes into its file has left that as it was, or has written what it has
+/// now.
+pub(super) fn is_own_write(commit: &RunningCommit, number: usize) -> io::Result<bool> {
+    let (trees, step) = (&commit.trees, &commit.journal.steps[number]);
+    let Some((entry, found)) = found_at(&trees.lower, &step.path()).map_err(io::Error::other)?
+    else {
+        return Ok(false);
+    };
+    let now = EntryState::of(&found);
+    match step.before() {
+        Some(before) if before.is_still(&now) => return Ok(true),
+        Some(before) if before.file == now.file => {}
+        _ => return Ok(false),
+    }
+    let from = match step {
+        Step::Join { copy, .. } => trees.in_overlay(&copy.path()).map_err(io::Error::other)?,
+        _ => trees.upper.entry(&step.path())?,
+    };
+    // It was written from one of these, or back from the other.
+    let kept = kept_in_try(trees, number)?;
+    Ok(install::is_begun(&from, &entry)? || kept.exists() && install::is_begun(&kept, &entry)?)
 }
 
 /// Makes the upper names that were joined to an original names of the copy again.
@@ -247,6 +281,7 @@ pub(super) fn was_done(commit: &RunningCommit, number: usize) -> Result<bool> {
     Ok(match &commit.journal.steps[number] {
         Step::Remove { .. } => !entry.exists() && is_kept()?.is_some(),
         Step::Install { way: Way::Directly, .. } => commit.journal.progress(number).kept.is_some(),
+        Step::Install { way: Way::Copy, .. } if !commit.journal.is_staged => false,
         Step::Install { before, way, .. } => {
             let source = match way {
                 Way::Copy => new_beside(&entry, number).metadata().ok(),

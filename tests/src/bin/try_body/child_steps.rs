@@ -4,6 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::other_owners::may_be_anothers;
 use crate::step_context::{Context, Kind, Result};
 
 pub const KINDS: &[Kind] = &[
@@ -50,9 +51,16 @@ fn shell(context: &mut Context) -> Result {
         "sed -i s/a/Z/ \"$1\"",
         "mkdir -p \"$1/deep/er\"; echo x > \"$1/deep/f\"",
         "cd \"$1\" && echo inside > in && ls | wc -l",
+        "mkfifo \"$1\" && { cat \"$1\" & echo through > \"$1\"; wait; }",
         "exec 3<> \"$1\" && echo z >&3 && ln \"$1\" \"$1.second\"",
     ]);
     let path = plain(context);
+    if script.starts_with("rm ") {
+        context.let_go_of_directories();
+    }
+    if script.contains("ln ") && may_be_anothers(&path) {
+        return Ok("another user's".into());
+    }
     Ok(status(Command::new("/bin/sh").args(["-c", script, "sh", &path])))
 }
 
@@ -64,6 +72,9 @@ fn program(context: &mut Context, words: &[&str]) -> Result {
     let parent = Path::new(&to).parent().and_then(Path::to_str).unwrap_or(".");
     if [to.as_str(), parent].iter().any(|to| real(to).starts_with(real(&from))) {
         return Ok("inside".into());
+    }
+    if words.contains(&"-al") && may_be_anothers(&from) {
+        return Ok("another user's".into());
     }
     context.let_go_of_directories();
     Ok(status(Command::new(words[0]).args(&words[1..]).args(["--", &from, &to])))

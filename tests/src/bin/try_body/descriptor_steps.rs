@@ -3,6 +3,7 @@
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags};
 
 use crate::name_steps::listed;
+use crate::other_owners::{may_be_anothers, owner};
 use crate::step_context::{Context, Kind, Result, open};
 
 pub const KINDS: &[Kind] = &[
@@ -83,16 +84,17 @@ fn group(context: &mut Context) -> Result {
 
 fn stat(context: &mut Context) -> Result {
     let found = rustix::fs::fstat(Context::held(&mut context.random, &context.files)?)?;
-    Ok(format!(
-        "{:o} {} {} {} {}",
-        found.st_mode, found.st_uid, found.st_gid, found.st_size, found.st_nlink
-    ))
+    let (mode, group) = (found.st_mode, found.st_gid);
+    Ok(format!("{mode:o} {} {group} {} {}", owner(&found), found.st_size, found.st_nlink))
 }
 
 fn link(context: &mut Context) -> Result {
     let path = context.path();
     let file = Context::held(&mut context.random, &context.files)?;
     let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    if may_be_anothers(&name) {
+        return Ok("another user's".into());
+    }
     rustix::fs::linkat(CWD, name, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
     Ok("done".into())
 }
@@ -129,8 +131,11 @@ fn remove_below(context: &mut Context) -> Result {
     let name = name(context);
     let flags = context.one_of(&[AtFlags::empty(), AtFlags::REMOVEDIR]);
     let directory = Context::held(&mut context.random, &context.directories)?;
-    rustix::fs::unlinkat(directory, name, flags)?;
-    Ok("done".into())
+    let removed = rustix::fs::unlinkat(directory, name, flags);
+    if flags == AtFlags::REMOVEDIR {
+        context.let_go_of_directories();
+    }
+    removed.map(|()| "done".into())
 }
 
 fn rename_between(context: &mut Context) -> Result {

@@ -7,6 +7,8 @@
 //! * `try_body look DIRECTORY...` prints the state of trees.
 //! * `try_body clear DIRECTORY...` removes what is in them, also what is immutable.
 //! * `try_body steps` prints the kinds of steps.
+//! * `try_body interrupt CALL kill|full COMMAND...` runs a command until its call number CALL of
+//!   those that change files. There it is killed, or finds all file systems full.
 //!
 //! Each step has random numbers of its own, so that others can be left out.
 
@@ -14,7 +16,9 @@ mod attribute_steps;
 mod child_steps;
 mod descriptor_steps;
 mod file_steps;
+mod interrupted_command;
 mod name_steps;
+mod other_owners;
 mod prepared_tree;
 mod random_names;
 mod step_context;
@@ -22,6 +26,7 @@ mod tree_state;
 
 use std::process::ExitCode;
 
+use interrupted_command::Interruption;
 use step_context::{Context, Kind};
 
 /// Kinds of steps, each as often as it stands here.
@@ -49,9 +54,15 @@ fn main() -> ExitCode {
         ["clear", ref directories @ ..] => {
             directories.iter().for_each(|at| prepared_tree::clear(at.as_ref()))
         }
+        ["interrupt", at, "kill", ref command @ ..] => {
+            return interrupted_command::run(number(at), Interruption::Kill, command);
+        }
+        ["interrupt", at, "full", ref command @ ..] => {
+            return interrupted_command::run(number(at), Interruption::Full, command);
+        }
         ["steps"] => KINDS.concat().iter().for_each(|kind| println!("{}", kind.name)),
         _ => {
-            eprintln!("try_body: expected prepare, run, look or steps, not {words:?}");
+            eprintln!("try_body: expected a task, not {words:?}");
             return ExitCode::from(2);
         }
     }

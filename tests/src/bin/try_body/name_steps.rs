@@ -2,11 +2,12 @@
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
+use crate::other_owners::{may_be_anothers, owner};
 use crate::step_context::{Context, Kind, Result, done, open};
 
 pub const KINDS: &[Kind] = &[
     Kind { name: "unlink", run: |context| done(rustix::fs::unlink(context.path())) },
-    Kind { name: "rmdir", run: |context| done(rustix::fs::rmdir(context.path())) },
+    Kind { name: "rmdir", run: remove_directory },
     Kind { name: "mkdir", run: make_directory },
     Kind { name: "mkdir", run: make_directory },
     Kind { name: "rename", run: |context| rename(context, RenameFlags::empty()) },
@@ -19,6 +20,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "symlink", run: symlink },
     Kind { name: "readlink", run: read_link },
     Kind { name: "pipe", run: |context| node(context, FileType::Fifo) },
+    Kind { name: "through-pipe", run: through_pipe },
     Kind { name: "regular-node", run: |context| node(context, FileType::RegularFile) },
     Kind { name: "socket", run: socket },
     Kind { name: "remove-tree", run: remove_tree },
@@ -37,6 +39,11 @@ fn make_directory(context: &mut Context) -> Result {
     done(rustix::fs::mkdir(path, Mode::from_raw_mode(mode)))
 }
 
+fn remove_directory(context: &mut Context) -> Result {
+    context.let_go_of_directories();
+    done(rustix::fs::rmdir(context.path()))
+}
+
 fn rename(context: &mut Context, flags: RenameFlags) -> Result {
     let (from, to) = (context.path(), context.path());
     context.let_go_of_directories();
@@ -45,6 +52,9 @@ fn rename(context: &mut Context, flags: RenameFlags) -> Result {
 
 fn link(context: &mut Context, flags: AtFlags) -> Result {
     let (from, to) = (context.path(), context.path());
+    if may_be_anothers(&from) {
+        return Ok("another user's".into());
+    }
     done(rustix::fs::linkat(CWD, from, CWD, to, flags))
 }
 
@@ -64,6 +74,18 @@ fn node(context: &mut Context, kind: FileType) -> Result {
     done(rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), 0))
 }
 
+/// Makes a pipe, writes to it and reads that.
+fn through_pipe(context: &mut Context) -> Result {
+    let path = context.path();
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let pipe = rustix::fs::open(&path, flags, Mode::empty())?;
+    let written = rustix::io::write(&pipe, b"through")?;
+    let mut bytes = [0; 64];
+    let count = rustix::io::read(&pipe, &mut bytes)?;
+    Ok(format!("{written} {}", String::from_utf8_lossy(&bytes[..count])))
+}
+
 /// Binds a socket, which makes its name.
 fn socket(context: &mut Context) -> Result {
     let path = context.path();
@@ -76,6 +98,7 @@ fn socket(context: &mut Context) -> Result {
 fn remove_tree(context: &mut Context) -> Result {
     // One component, so that links and `..` are met below it and not on the way.
     let name = context.one_of(&crate::random_names::NAMES);
+    context.let_go_of_directories();
     // Goes on past what cannot be removed: std's function stops there, and what is left depends on
     // the order in which the file system lists names.
     let removed = std::process::Command::new("rm").args(["-rf", "--", name]).output();
@@ -111,7 +134,7 @@ fn stat(context: &mut Context, flags: AtFlags) -> Result {
     let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
     // Sizes and numbers of links of directories differ (docs/guide/try.md).
     let (size, links) = if is_directory { (0, 0) } else { (found.st_size, found.st_nlink) };
-    Ok(format!("{:o} {} {} {size} {links}", found.st_mode, found.st_uid, found.st_gid))
+    Ok(format!("{:o} {} {} {size} {links}", found.st_mode, owner(&found), found.st_gid))
 }
 
 /// Length of the path that a descriptor's link in `/proc` names.

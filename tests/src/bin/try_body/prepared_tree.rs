@@ -1,7 +1,7 @@
 //! The tree that a body starts from: everything that commits stumble over.
 
 use std::fs;
-use std::os::unix::fs::{lchown, symlink};
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 
 use rustix::fs::{
@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 
 use crate::attribute_steps::list_bytes;
+use crate::other_owners::{OTHER, OTHERS_MODE};
 use crate::random_names::{NAMES, Random};
 
 /// Directories that are tried to be made, and other entries.
@@ -43,7 +44,8 @@ fn fill(random: &mut Random, root: &Path, owner: Option<u32>) {
         }
         // Only where its directory is sticky: a file of another user that an ordinary user renames
         // belongs to that user after the commit (docs/guide/try.md).
-        let may_give = owner.is_some_and(|owner| owner == 0 || path.parent() == Some(root));
+        let is_held = path.parent() == Some(root) && has_one_name(path);
+        let may_give = owner.is_some_and(|owner| owner == 0 || is_held);
         decorate(random, path, may_give);
     }
     if owner.is_some_and(|owner| owner != 0) {
@@ -60,11 +62,18 @@ fn fill(random: &mut Random, root: &Path, owner: Option<u32>) {
     // Only at the top: a directory of the lower tree that has such an entry below it cannot be
     // renamed in a try (docs/guide/try.md).
     for path in all.iter().filter(|path| path.parent() == Some(root)) {
-        // Neither append-only entries nor directories: a commit refuses to change what is in them.
-        if random.below(12) == 0 && !path.is_dir() {
-            set_flags(path, IFlags::IMMUTABLE);
+        match random.below(24) {
+            _ if !has_one_name(path) => {}
+            0 | 1 => set_flags(path, IFlags::IMMUTABLE),
+            2 => set_flags(path, IFlags::APPEND),
+            _ => {}
         }
     }
+}
+
+/// True if an entry has no name but this one.
+fn has_one_name(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_dir() || found.nlink() == 1)
 }
 
 /// Removes everything below a directory, also what is immutable or append-only.
@@ -136,7 +145,7 @@ fn decorate(random: &mut Random, path: &Path, may_give: bool) {
         (32, 5, u32::MAX),
     ]);
     let choice = random.below(12);
-    let owner = random.one_of(&[0, 65534, 1234]);
+    let owner = random.one_of(&[0, 65534, OTHER]);
     // Their owner may search and list all directories: a try cannot look into one that its command
     // gives itself these rights to (docs/guide/try.md).
     let modes =
@@ -158,6 +167,12 @@ fn decorate(random: &mut Random, path: &Path, may_give: bool) {
         2 if may_give => {
             let (owner, group) = (Uid::from_raw(owner), Gid::from_raw(2000));
             rustix::fs::chownat(CWD, path, Some(owner), Some(group), AtFlags::empty())
+        }
+        // A file of another user that all may write to.
+        5 if may_give && found.is_file() => {
+            let (other, all) = (Some(Uid::from_raw(OTHER)), Mode::from_raw_mode(OTHERS_MODE));
+            let given = rustix::fs::chownat(CWD, path, other, None, AtFlags::empty());
+            given.and_then(|()| rustix::fs::chmodat(CWD, path, all, AtFlags::empty()))
         }
         3 | 4 if path != Path::new(".") => {
             rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())

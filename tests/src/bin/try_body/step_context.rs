@@ -74,8 +74,8 @@ impl Context {
         }
     }
 
-    /// Closes all directories before one is renamed: a try does not follow directories of the lower
-    /// tree that are renamed while they are open (docs/guide/try.md).
+    /// Closes all directories before one is renamed or removed: a try does not follow directories
+    /// of the lower tree to which that happens while they are open (docs/guide/try.md).
     pub fn let_go_of_directories(&mut self) {
         self.directories.clear();
     }
@@ -97,11 +97,11 @@ pub fn done(result: std::result::Result<(), Errno>) -> Result {
     result.map(|()| "done".into())
 }
 
-/// Opens a file. Named pipes are opened without waiting for the other end.
+/// Opens a file. Named pipes are opened without waiting for the other end, and not for writing.
 pub fn open(path: &str, flags: OFlags, mode: u32) -> std::result::Result<OwnedFd, Errno> {
-    // A body must not wait for the other end of a pipe, and a try refuses to write to pipes of the
-    // lower tree (docs/guide/try.md).
-    if let Ok(found) = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::empty())
+    // A try refuses to write to pipes of the lower tree (docs/guide/try.md).
+    if flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+        && let Ok(found) = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::empty())
         && rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Fifo
     {
         return Err(Errno::NXIO);
