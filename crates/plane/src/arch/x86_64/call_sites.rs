@@ -212,6 +212,25 @@ mod tests {
         assert_eq!(shape(&new, 39), Some(SiteShape::NumberBefore { len: 5 }));
     }
 
+    /// What the jump of another site has displaced is not there to be looked at.
+    #[test]
+    fn a_call_in_front_of_what_was_displaced_is_left_alone() {
+        // A jump for two instructions of seven bytes, of which two bytes are left; syscall.
+        let call =
+            page(&[0xb8, 39, 0, 0, 0], &[0x0f, 5, 0xe9, 1, 2, 3, 4, 0x11, 0xf6, 0x0f, 5, 0xc3]);
+        let is_stub = |end, _| (end == SITE + 7).then_some(SITE + 11);
+        let found = |code: &Code<'_>| SiteShape::of(code, SITE, 39).next();
+        assert_eq!(found(&Code::new(&call, &is_stub)), None);
+        // A jump for the call and the comparison behind it, which sets all flags.
+        let compared = page(
+            &[0xb8, 39, 0, 0, 0],
+            &[0x0f, 5, 0xe9, 1, 2, 3, 4, 0xff, 0xff, 0xff, 0x72, 0, 0xc3],
+        );
+        let is_stub = |end, _| (end == SITE + 7).then_some(SITE + 10);
+        let number = Some(SiteShape::NumberBefore { len: 5 });
+        assert_eq!(found(&Code::new(&compared, &is_stub)), number);
+    }
+
     #[test]
     fn a_number_that_is_loaded_before_the_call_is_moved_with_its_load() {
         // mov eax, [rip + n]; syscall; ret

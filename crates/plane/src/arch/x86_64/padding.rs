@@ -83,7 +83,14 @@ impl<'a> Code<'a> {
             && let Some(back) = (self.stub_return)(end, distance)
         {
             return Ok(match self.displaced_end(end, back) {
-                Some(end) => Instruction { len: end - at, flow: Flow::On, ..decoded },
+                // The call and the comparison behind it.
+                Some(end) if end == back => {
+                    Instruction { len: end - at, flow: Flow::On, flags: Flags::New, ..decoded }
+                }
+                // What is no longer there may have read them.
+                Some(end) => {
+                    Instruction { len: end - at, flow: Flow::On, flags: Flags::Read, ..decoded }
+                }
                 // In padding.
                 None => decoded,
             });
