@@ -155,6 +155,16 @@ impl Stopped {
 }
 
 impl Stopped {
+    /// Returns the signals that other threads take as soon as they go on: those for them alone, too,
+    /// which the calling thread cannot ask for.
+    pub fn due_signals(&self) -> u64 {
+        let mut due = 0;
+        if self.0 != 0 {
+            thread::others(|thread| due |= thread.due_signals.load(SeqCst));
+        }
+        due
+    }
+
     /// Lets the first thread take the signals for the process that have come during the stop.
     /// Otherwise the kernel would give each to the thread that goes on first. Without a stop it
     /// gives them to the first thread, unless that has them blocked (signal(7)).
@@ -271,6 +281,8 @@ pub(super) fn while_stopped(
 pub(super) fn wait(thread: &Thread, context: *mut Context) {
     loop {
         let number = STOPPING.load(SeqCst);
+        // SAFETY: the caller's own frame.
+        thread.due_signals.store(kernel_signals::waiting() & !unsafe { (*context).mask }, SeqCst);
         thread.stopped_in.store(context, SeqCst);
         thread.stopped_for.store(number, SeqCst);
         has_moved();

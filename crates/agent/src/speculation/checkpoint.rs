@@ -148,8 +148,9 @@ fn take_first(
     push: impl Fn(&mut Process, FrameRange),
 ) -> sys::Result<()> {
     let stopped = thread_stop::stop_others()?;
-    // What its sender does next may be seen by then, and so has to come before that.
-    if pending_signals() & mask_meanwhile(session, frame.mask) & !frame.mask != 0 {
+    // A signal's handler would run later than what its sender does next is seen.
+    let due = pending_signals() & !frame.mask | stopped.due_signals();
+    if due & mask_meanwhile(session, 0) != 0 {
         return Err(sys::Errno(sys::EAGAIN));
     }
     patch::keep_frames(true);

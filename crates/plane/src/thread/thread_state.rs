@@ -1,7 +1,7 @@
 //! State of one thread, and its stacks.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::address_range::AddressRange;
 use crate::alternate_stack::{self, AUTODISARM, Altstack};
@@ -48,6 +48,8 @@ pub struct Thread {
     pub(crate) stopped_for: AtomicU32,
     /// The number of the last stop for which it could not come.
     pub(crate) refused: AtomicU32,
+    /// Signals that it takes as soon as it goes on from where it is stopped.
+    pub(crate) due_signals: AtomicU64,
     /// The program believes that SIGSYS is blocked.
     pub(crate) blocked: Cell<bool>,
     /// Signal mask before signals were blocked ([`crate::signal_block`]).
@@ -132,6 +134,7 @@ impl Thread {
             stopped_in: AtomicPtr::new(core::ptr::null_mut()),
             stopped_for: AtomicU32::new(0),
             refused: AtomicU32::new(0),
+            due_signals: AtomicU64::new(0),
             blocked: Cell::new(false),
             mask: Cell::new(None),
             lent: Cell::new(None),
