@@ -18,7 +18,7 @@ Exit status:
   127   COMMAND was not found";
 
 const TRY_HELP: &str = "\
-COMMAND runs at full speed, and only COMMAND sees its changes. Kept apart are changes of files, directories, links,
+Only COMMAND sees its changes. Kept apart are changes of files, directories, links,
 permissions and attributes. Not kept apart is what COMMAND sends to terminals, networks (see --network) and other
 programs, and what it writes to files that were open for writing before. Programs with privileges of their own (sudo)
 run without them, and cannot change anything.

@@ -240,6 +240,42 @@ CASE(a_signal_for_one_of_them)
 	}
 }
 
+static _Atomic int handled, has_told;
+
+static void counts(int s) { handled++; }
+
+/* Signals the process, then tells the first thread in memory, which takes the signal. */
+static void *signals_and_tells(void *arg)
+{
+	sigset_t set = set_of(SIGUSR1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, 0);
+	for (int i = 0; i < 5; i++) {
+		kill(getpid(), SIGUSR1);
+		while (handled <= i)
+			usleep(10);
+	}
+	kill(getpid(), SIGUSR1);
+	has_told = 1;
+	return 0;
+}
+
+CASE(a_signal_comes_before_what_its_sender_does_next)
+{
+	int early = 0, zeros = must(open("/dev/zero", O_RDONLY));
+	on(SIGUSR1, counts, SA_RESTART);
+	for (int i = 0; i < 10; i++) {
+		pthread_t t;
+		char byte;
+		handled = has_told = 0;
+		pthread_create(&t, 0, signals_and_tells, 0);
+		while (!has_told)
+			read(zeros, &byte, 1);
+		early += handled != 6;
+		pthread_join(t, 0);
+	}
+	ask(early == 0);
+}
+
 static pthread_barrier_t barrier;
 
 static void *meets(void *arg)
