@@ -155,8 +155,8 @@ impl Stopped {
 }
 
 impl Stopped {
-    /// Returns the signals that other threads take as soon as they go on: those for them alone, too,
-    /// which the calling thread cannot ask for.
+    /// Returns the signals that other threads take as soon as they go on. The calling thread cannot
+    /// ask the kernel for those of one thread alone.
     pub fn due_signals(&self) -> u64 {
         let mut due = 0;
         if self.0 != 0 {

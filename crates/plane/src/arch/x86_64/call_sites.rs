@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(shape(&new, 39), Some(SiteShape::NumberBefore { len: 5 }));
     }
 
-    /// What the jump of another site has displaced is not there to be looked at.
+    /// Instructions that the jump of another site has displaced cannot be looked at.
     #[test]
     fn a_call_in_front_of_what_was_displaced_is_left_alone() {
         // A jump for two instructions of seven bytes, of which two bytes are left; syscall.
