@@ -93,7 +93,8 @@ fn upper_answers(call: &Call, lower: &Stat) -> bool {
         nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => true,
         nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => {
             let user = process_credentials::user();
-            user != 0 && user == lower.owner
+            // An immutable directory cannot be written to, whatever its copy allows.
+            user != 0 && user == lower.owner && !lower.is_protected()
         }
         _ => false,
     }
