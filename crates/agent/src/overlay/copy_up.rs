@@ -26,11 +26,8 @@ use crate::sys::{self, Errno, Fd, Result, nr};
 
 /// Request of ioctl(2) that shares the data of a file (linux/fs.h).
 const FICLONE: u64 = 0x4004_9409;
-/// Most bytes that are copied by reads and writes. For a few, copy_file_range(2) takes twenty times
-/// as long.
-const COPIED_BY_READS: u64 = 256 << 10;
-/// Size in bytes of one read.
-const COPY_BYTES: usize = 16 << 10;
+/// Size in bytes of one read where the kernel cannot copy.
+const COPY_BYTES: usize = 64 << 10;
 /// Largest list of extended attributes' names, and largest attribute, that are copied, in bytes.
 const ATTRIBUTES_MAX: usize = 4096;
 const ATTRIBUTE_MAX: usize = 16 << 10;
@@ -318,7 +315,7 @@ fn copy_data(from: Fd, to: Fd, bytes: u64) -> Result<()> {
 
 /// Copies the bytes from offset `at` to offset `end`, or to the end of the file.
 fn copy_range(from: Fd, to: Fd, mut at: u64, end: u64) -> Result<()> {
-    while end - at > COPIED_BY_READS {
+    while at < end {
         let (mut read_at, mut write_at) = (at, at);
         let most = (end - at).min(1 << 30);
         let (source, target) = (&raw mut read_at, &raw mut write_at);
