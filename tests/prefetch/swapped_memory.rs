@@ -15,7 +15,7 @@ const SEEDS: (u64, u64) = (3, 40);
 
 fn in_group(fixture: &Fixture, run: &Run) -> Outcome {
     fixture.reset();
-    let group = Group::new("swap", LIMIT << 20).expect("as was probed");
+    let group = Group::swapping("swap", LIMIT << 20).expect("as was probed");
     let outcome = group.run(run).run();
     assert_eq!(group.killed(), 0, "something was killed for lack of memory: {outcome:?}");
     outcome
@@ -31,7 +31,7 @@ fn same(options: &[&str]) -> Option<(u64, u64)> {
         std::fs::write(dir.join("given"), bytes).expect("there is room");
     });
     let _swap = available(swap::on(&fixture, 128 << 20))?;
-    available(Group::new("swap", LIMIT << 20).map(drop))?;
+    available(Group::swapping("swap", LIMIT << 20).map(drop))?;
     let mut seeds = Seed::new();
     let (mut fetched, mut used) = (0, 0);
     let count = if runahead_tests::full() { SEEDS.1 } else { SEEDS.0 };

@@ -31,6 +31,20 @@ fn own(controller: &str) -> Result<(PathBuf, bool), String> {
 impl Group {
     /// Makes a group with a limit of `bytes` of memory; the error is the reason to skip.
     pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
+        let group = Group::swapping(name, bytes)?;
+        // Swap that the machine has would replace the limit by waits for that swap.
+        // Each version of control groups has one of these files.
+        let files = ["memory.swappiness", "memory.swap.max"].map(|name| group.dir.join(name));
+        for file in files.iter().filter(|file| file.exists()) {
+            let refused = |e| format!("{} cannot be set: {e}", file.display());
+            fs::write(file, "0").map_err(refused)?;
+        }
+        Ok(group)
+    }
+
+    /// Makes a group with a limit of `bytes` of memory, beyond which memory is swapped out; the
+    /// error is the reason to skip.
+    pub fn swapping(name: &str, bytes: u64) -> Result<Self, String> {
         Group::limited(name, "memory", ["memory.limit_in_bytes", "memory.max"], bytes)
     }
 

@@ -10,6 +10,10 @@ use std::process::{Command, Stdio};
 
 use crate::{Error, Missing, Step, mounts, probe};
 
+/// Priority of the swap file, by which it is filled before any swap that the machine has
+/// (swapon(2)).
+const HIGHEST: &str = "32767";
+
 /// A place for memory. Dropping it brings everything back into memory and removes the file.
 #[derive(Debug)]
 pub struct Swap {
@@ -30,8 +34,8 @@ impl Swap {
         // Only from here on is there something of ours to be removed.
         let swap = Self { file: file.clone() };
         write(to, bytes).map_err(failed())?;
-        run("mkswap", &swap.file)?;
-        run("swapon", &swap.file)?;
+        run("mkswap", &[], &swap.file)?;
+        run("swapon", &["--priority", HIGHEST], &swap.file)?;
         Ok(swap)
     }
 }
@@ -39,7 +43,7 @@ impl Swap {
 impl Drop for Swap {
     fn drop(&mut self) {
         // It fails if swapon(8) was never reached, and a destructor cannot report it.
-        let _ = run("swapoff", &self.file);
+        let _ = run("swapoff", &[], &self.file);
         let _ = fs::remove_file(&self.file);
     }
 }
@@ -50,10 +54,10 @@ fn write(mut to: File, bytes: u64) -> std::io::Result<()> {
     to.sync_all()
 }
 
-fn run(program: &'static str, file: &Path) -> Result<(), Error> {
+fn run(program: &'static str, options: &[&str], file: &Path) -> Result<(), Error> {
     let path =
         probe::find_program(program).ok_or(Missing::Program { program, package: "util-linux" })?;
-    let output = Command::new(path).arg(file).stdin(Stdio::null()).output();
+    let output = Command::new(path).args(options).arg(file).stdin(Stdio::null()).output();
     let output = output.map_err(Error::system(Step::MakeSwap, file))?;
     if output.status.success() {
         return Ok(());
