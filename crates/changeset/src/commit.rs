@@ -436,6 +436,7 @@ impl RunningCommit {
             })
             .filter_map(|(number, step)| Some((step.before()?.file, number)))
             .collect();
+        let restored = self.journal.restored();
         let mut is_removed = BTreeSet::new();
         for (number, step) in self.journal.steps.iter().enumerate() {
             let is_time = matches!(step, Step::SetTime { .. });
@@ -455,7 +456,8 @@ impl RunningCommit {
             let is_as_before = match (step.before(), &now) {
                 (None, None) => true,
                 (Some(before), Some(now)) => {
-                    before.is_still(now) || before.file == now.file && is_ours(now)
+                    let expected = restored.get(&before.file).unwrap_or(before);
+                    expected.is_still(now) || before.file == now.file && is_ours(now)
                 }
                 _ => false,
             };

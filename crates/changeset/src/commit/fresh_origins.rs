@@ -1,7 +1,8 @@
 //! Origins of a try whose commit was taken back, or has left a rest.
 //!
-//! A rename and a change of permissions set an entry's time of change. Where nothing else has
-//! changed, the origins get the new one, so that the try can be committed later.
+//! A rename and a change of permissions set an entry's time of change, and the modification time of
+//! another user's file cannot be set back. Where nothing else has changed, the origins get the new
+//! times, so that the try can be committed later.
 //!
 //! A file with several names is changed by a commit of one of them. Then the origins of its other
 //! names get what that commit has left.
@@ -25,7 +26,8 @@ use crate::{Result, io_error};
 /// Name of the new list of origins until it is complete.
 const NEW: &str = "changes.new";
 
-/// States of entries before a commit and after it was taken back, by device and inode number.
+/// States of entries before a commit and after it was taken back, by device and inode number. What
+/// another process has changed since is not among them.
 pub(super) type TakenBack = BTreeMap<(u64, u64), (EntryState, EntryState)>;
 
 /// Returns the origin for the state of an entry.
@@ -46,14 +48,12 @@ pub(super) fn origin(of: &EntryState) -> Origin {
 /// change only the first counts.
 pub(super) type ChangedFiles = BTreeMap<FileId, (Origin, Origin)>;
 
-/// Gives the origins of what was taken back its time of change of now.
+/// Gives the origins of what was taken back its times of now.
 pub(super) fn refresh(overlay_directory: &Path, taken_back: &TakenBack) -> Result<()> {
     let states = taken_back.values().map(|(before, now)| (origin(before), origin(now)));
     let states: BTreeMap<_, _> = states.map(|states| (states.0.file, states)).collect();
     rewrite(overlay_directory, |was, _| {
-        let fresh = states.get(&was.file).filter(|(before, now)| {
-            was.ctime == before.ctime && *now == (Origin { ctime: now.ctime, ..*was })
-        });
+        let fresh = states.get(&was.file).filter(|(before, _)| before == was);
         Ok(Some(fresh.map_or(*was, |(_, now)| *now)))
     })
 }

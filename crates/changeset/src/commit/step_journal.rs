@@ -86,7 +86,9 @@ enum Note {
     Done(usize, Option<EntryState>),
     /// The step is about to be taken back.
     Undoing(usize),
-    TakenBack(usize),
+    /// The step is taken back. A file that it had written into, and that got its contents again, is
+    /// this now.
+    TakenBack(usize, Option<EntryState>),
     /// The end of all steps. None is taken back any more.
     Final,
 }
@@ -101,6 +103,9 @@ pub(super) struct Progress {
     pub(super) is_done: bool,
     /// State of its entry then.
     pub(super) after: Option<EntryState>,
+    /// State of its file after its contents were written back. The modification time of another
+    /// user's file cannot be set back.
+    restored: Option<EntryState>,
 }
 
 /// Steps of a commit, and what has become of them.
@@ -116,7 +121,7 @@ pub(super) struct Journal {
 }
 
 static NO_PROGRESS: Progress =
-    Progress { is_beside: false, kept: None, is_done: false, after: None };
+    Progress { is_beside: false, kept: None, is_done: false, after: None, restored: None };
 
 fn line(of: &impl Serialize) -> Vec<u8> {
     let mut text = serde_json::to_vec(of).unwrap_or_default();
@@ -200,9 +205,10 @@ impl Journal {
                 (progress.is_done, progress.after) = (true, after);
             }
             Note::Undoing(step) => self.progress.entry(step).or_default().is_done = false,
-            Note::TakenBack(step) => {
+            Note::TakenBack(step, restored) => {
                 let progress = self.progress.entry(step).or_default();
                 (progress.is_done, progress.kept, progress.after) = (false, None, None);
+                progress.restored = restored.or(progress.restored);
             }
         }
     }
@@ -243,8 +249,8 @@ impl Journal {
 
     /// Notes that a step was taken back. That the note has no room changes nothing: to take it back
     /// again does nothing.
-    pub(super) fn note_taken_back(&mut self, step: usize) {
-        let _ = self.note(Note::TakenBack(step));
+    pub(super) fn note_taken_back(&mut self, step: usize, restored: Option<EntryState>) {
+        let _ = self.note(Note::TakenBack(step, restored));
     }
 
     pub(super) fn note_final(&mut self) -> Result<()> {
@@ -254,6 +260,12 @@ impl Journal {
     /// State of a step.
     pub(super) fn progress(&self, step: usize) -> &Progress {
         self.progress.get(&step).unwrap_or(&NO_PROGRESS)
+    }
+
+    /// States of the files whose contents were written back, by device and inode number.
+    pub(super) fn restored(&self) -> BTreeMap<(u64, u64), EntryState> {
+        let all = self.progress.values().filter_map(|progress| progress.restored);
+        all.map(|state| (state.file, state)).collect()
     }
 
     /// Number of steps that are done.

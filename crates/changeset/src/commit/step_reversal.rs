@@ -33,8 +33,14 @@ pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
         }
         take_back_step(commit, number, &step).map_err(io_error("take back", &step.path()))?;
         stopping_points::pass().map_err(io_error("take back", &step.path()))?;
-        if is_done || commit.journal.progress(number).kept.is_some() {
-            commit.journal.note_taken_back(number);
+        let is_kept = commit.journal.progress(number).kept.is_some();
+        if is_done || is_kept {
+            let restored = match is_kept && step.writes_in_place() {
+                true => found_at(&commit.trees.lower, &step.path())?,
+                false => None,
+            };
+            let restored = restored.map(|(_, found)| EntryState::of(&found));
+            commit.journal.note_taken_back(number, restored);
         }
     }
     commit.journal.note_unstaged()?;
@@ -47,11 +53,16 @@ pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
     // Last: copies that are removed may have been links.
     let mut taken_back = TakenBack::new();
     commit.trees.lower.forget();
+    let restored = commit.journal.restored();
     for step in &commit.journal.steps {
         if let Some(before) = step.before()
             && let Some((_, found)) = found_at(&commit.trees.lower, &step.path())?
         {
-            taken_back.insert(before.file, (*before, EntryState::of(&found)));
+            let now = EntryState::of(&found);
+            let expected = restored.get(&before.file).unwrap_or(before);
+            if now == (EntryState { changed: now.changed, ..*expected }) {
+                taken_back.insert(before.file, (*before, now));
+            }
         }
     }
     Ok(taken_back)
