@@ -27,11 +27,14 @@ fn changed_meanwhile() -> io::Error {
 pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
     for number in (0..commit.journal.steps.len()).rev() {
         let step = commit.journal.steps[number].clone();
-        let is_done = commit.journal.progress(number).is_done;
+        let progress = commit.journal.progress(number);
+        let is_done = progress.is_done;
+        let is_repeated = !is_done && progress.after.is_some();
         if is_done {
             commit.journal.note_undoing(number)?;
         }
-        take_back_step(commit, number, &step).map_err(io_error("take back", &step.path()))?;
+        take_back_step(commit, number, &step, is_repeated)
+            .map_err(io_error("take back", &step.path()))?;
         stopping_points::pass().map_err(io_error("take back", &step.path()))?;
         let is_kept = commit.journal.progress(number).kept.is_some();
         if is_done || is_kept {
@@ -90,7 +93,13 @@ pub(super) fn remove_copies(commit: &mut RunningCommit) -> Result<()> {
     removed.map_err(io_error("remove", Path::new(REPLACED)))
 }
 
-fn take_back_step(commit: &mut RunningCommit, number: usize, step: &Step) -> io::Result<()> {
+/// Takes back a step. `is_repeated` if that was begun before and was interrupted.
+fn take_back_step(
+    commit: &mut RunningCommit,
+    number: usize,
+    step: &Step,
+    is_repeated: bool,
+) -> io::Result<()> {
     let (trees, progress) = (&commit.trees, commit.journal.progress(number));
     let path = step.path();
     match step {
@@ -115,7 +124,8 @@ fn take_back_step(commit: &mut RunningCommit, number: usize, step: &Step) -> io:
             if before != Some((found.dev(), found.ino())) {
                 return Err(changed_meanwhile());
             }
-            match progress.after.as_ref() {
+            // What was written back in part is no longer what the step left.
+            match progress.after.as_ref().filter(|_| !is_repeated) {
                 Some(after) => check_unchanged(&entry, Some(after))?,
                 None if is_own_write(commit, number)? => {}
                 None => return Err(changed_meanwhile()),
