@@ -101,7 +101,7 @@ pub mod nr {
         MEMFD_SECRET = __NR_memfd_secret,
         CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, SHMCTL = __NR_shmctl, SHMGET = __NR_shmget,
         SCHED_SETSCHEDULER = __NR_sched_setscheduler,
-        SHMDT = __NR_shmdt, PKEY_MPROTECT = __NR_pkey_mprotect, USERFAULTFD = __NR_userfaultfd,
+        SHMDT = __NR_shmdt, PKEY_ALLOC = __NR_pkey_alloc, PKEY_MPROTECT = __NR_pkey_mprotect, USERFAULTFD = __NR_userfaultfd,
         TIMER_CREATE = __NR_timer_create, TIMER_SETTIME = __NR_timer_settime, TIMER_DELETE = __NR_timer_delete,
         SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
         RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,

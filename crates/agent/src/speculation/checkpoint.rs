@@ -306,7 +306,8 @@ pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
     with(find).ok().flatten()
 }
 
-/// Disables checkpoints of this process for good.
+/// Disables checkpoints of this process for good, and for its children until they execute another
+/// program.
 pub fn disable() {
     let _ = with(|process| process.memory.disable());
 }

@@ -35,9 +35,8 @@ fn normal_path(nr: u64) -> CallRoute {
         nr::FADVISE64 => CallRoute::Before,
         // Reads from pipes whose tail may have speculative data.
         nr::READ | nr::READV | nr::RECVFROM if !planted_predictions::is_on() => CallRoute::Before,
-        nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => {
-            CallRoute::Reported
-        }
+        nr::SHMAT | nr::SHMDT | nr::PKEY_ALLOC | nr::PKEY_MPROTECT => CallRoute::Reported,
+        nr::USERFAULTFD | nr::RSEQ => CallRoute::Reported,
         nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => CallRoute::Reported,
         nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => CallRoute::Reported,
         _ if planted_predictions::is_on() => CallRoute::Reported,

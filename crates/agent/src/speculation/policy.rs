@@ -211,7 +211,8 @@ impl ReportingPolicy for Speculation {
                 });
                 if leaves { ReportingVerdict::Native } else { ReportingVerdict::Report }
             }
-            nr::USERFAULTFD => {
+            // By a protection key the program denies itself memory that a checkpoint must copy.
+            nr::USERFAULTFD | nr::PKEY_ALLOC => {
                 checkpoint::disable();
                 ReportingVerdict::Report
             }
