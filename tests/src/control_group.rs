@@ -32,7 +32,7 @@ impl Group {
     /// Makes a group with a limit of `bytes` of memory; the error is the reason to skip.
     pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
         let group = Group::swapping(name, bytes)?;
-        // Swap that the machine has would replace the limit by waits for that swap.
+        // With swap, the program would not meet its limit but wait for the machine's swap device.
         // Each version of control groups has one of these files.
         let files = ["memory.swappiness", "memory.swap.max"].map(|name| group.dir.join(name));
         for file in files.iter().filter(|file| file.exists()) {

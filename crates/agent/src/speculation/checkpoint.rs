@@ -306,8 +306,7 @@ pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
     with(find).ok().flatten()
 }
 
-/// Disables checkpoints of this process for good, and for its children until they execute another
-/// program.
+/// Disables checkpoints of this process for good.
 pub fn disable() {
     let _ = with(|process| process.memory.disable());
 }

@@ -93,7 +93,7 @@ pub(super) fn remove_copies(commit: &mut RunningCommit) -> Result<()> {
     removed.map_err(io_error("remove", Path::new(REPLACED)))
 }
 
-/// Takes back a step. `is_repeated` if that was begun before and was interrupted.
+/// Takes back a step. `is_repeated`: an earlier process has begun that and was interrupted.
 fn take_back_step(
     commit: &mut RunningCommit,
     number: usize,
