@@ -4,7 +4,7 @@
 //! another process moves meanwhile, or replaces by a symbolic link, leads it nowhere else. No
 //! symbolic link is ever followed: [`HeldTree::entry`] fails with `ELOOP` where one is met.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
@@ -20,6 +20,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::widened_modes::WidenedModes;
+
 /// Flags of a descriptor by which entries of a directory are reached.
 const HOLD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Permissions of a directory's owner that reading and changing its entries takes.
@@ -34,17 +36,20 @@ struct Held {
     descriptor: OwnedFd,
     /// Path by which it was found, for messages.
     path: PathBuf,
-    /// Own permissions, if they are widened as long as the directory is held.
-    narrow: Cell<Option<u32>>,
+    /// Own metadata, if the permissions are widened as long as the directory is held.
+    narrow: RefCell<Option<Metadata>>,
+    /// Notes of what is widened.
+    modes: Rc<WidenedModes>,
     /// Directory above, if that is widened for this one.
     _above: Option<HeldDirectory>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(mode) = self.narrow.take() {
+        if let Some(own) = self.narrow.take() {
             // It belonged to this user.
-            let _ = set_mode_of(self.descriptor.as_fd(), mode);
+            let _ = set_mode_of(self.descriptor.as_fd(), own.mode());
+            self.modes.note_narrowed(&own);
         }
     }
 }
@@ -71,8 +76,11 @@ fn open_below(directory: BorrowedFd, path: &Path, flags: OFlags) -> io::Result<O
 }
 
 impl HeldDirectory {
-    fn new(descriptor: OwnedFd, path: PathBuf, above: Option<HeldDirectory>) -> Self {
-        HeldDirectory(Rc::new(Held { descriptor, path, narrow: Cell::new(None), _above: above }))
+    /// Directory `path`, which `above` has or leads to.
+    fn below(above: &HeldDirectory, descriptor: OwnedFd, path: PathBuf) -> Self {
+        let (narrow, modes) = (RefCell::default(), above.0.modes.clone());
+        let above = Some(above.clone());
+        HeldDirectory(Rc::new(Held { descriptor, path, narrow, modes, _above: above }))
     }
 
     /// Path by which it was found.
@@ -131,8 +139,9 @@ impl HeldDirectory {
         let found = self.metadata()?;
         let user = rustix::process::geteuid();
         if !user.is_root() && found.uid() == user.as_raw() && found.mode() & ALL != ALL {
+            self.0.modes.note_widened(self.path(), &found, found.mode() | ALL);
             set_mode_of(self.descriptor(), found.mode() | ALL)?;
-            self.0.narrow.set(Some(found.mode()));
+            self.0.narrow.replace(Some(found));
         }
         Ok(())
     }
@@ -150,9 +159,11 @@ impl HeldDirectory {
                 if !is_own || found.mode() & ALL == ALL {
                     return Err(error);
                 }
+                self.0.modes.note_widened(self.path(), &found, found.mode() | ALL);
                 set_mode_of(self.descriptor(), found.mode() | ALL)?;
                 let done = work();
                 set_mode_of(self.descriptor(), found.mode())?;
+                self.0.modes.note_narrowed(&found);
                 done
             }
             done => done,
@@ -321,6 +332,19 @@ impl HeldEntry {
         set_mode_of(opened.as_fd(), mode)
     }
 
+    /// Sets wider permissions for a while. `found` is the metadata.
+    pub(crate) fn widen(&self, found: &Metadata, wide: u32) -> io::Result<()> {
+        self.directory.0.modes.note_widened(&self.path(), found, wide);
+        self.set_mode(wide)
+    }
+
+    /// Sets the permissions that the entry had before it was widened: those of `found`.
+    pub(crate) fn narrow(&self, found: &Metadata) -> io::Result<()> {
+        self.set_mode(found.mode())?;
+        self.directory.0.modes.note_narrowed(found);
+        Ok(())
+    }
+
     /// Sets permissions, unless the entry has them: only its owner may.
     pub(crate) fn change_mode(&self, mode: u32) -> io::Result<()> {
         match (self.metadata()?.mode() ^ mode) & 0o7777 {
@@ -332,7 +356,7 @@ impl HeldEntry {
     /// Holds the directory that the entry is.
     pub(crate) fn hold(&self) -> io::Result<HeldDirectory> {
         let opened = open_below(self.directory.descriptor(), Path::new(&self.name), HOLD)?;
-        Ok(HeldDirectory::new(opened, self.path(), Some(self.directory.clone())))
+        Ok(HeldDirectory::below(&self.directory, opened, self.path()))
     }
 
     /// Holds the directory that the entry is, widened as long as it is held.
@@ -376,25 +400,27 @@ impl HeldTree {
         self.root.path()
     }
 
-    fn open(path: &Path, is_widened: bool) -> io::Result<Self> {
-        let opened = rustix::fs::openat(CWD, path, HOLD, Mode::empty())?;
-        let root = HeldDirectory::new(opened, path.to_owned(), None);
+    fn open(path: &Path, is_widened: bool, modes: Rc<WidenedModes>) -> io::Result<Self> {
+        let descriptor = rustix::fs::openat(CWD, path, HOLD, Mode::empty())?;
+        let (path, narrow) = (path.to_owned(), RefCell::default());
+        let root = HeldDirectory(Rc::new(Held { descriptor, path, narrow, modes, _above: None }));
         Ok(HeldTree { root, is_widened, last: RefCell::new(None) })
     }
 
-    /// Everything below the root directory.
-    pub(crate) fn whole() -> io::Result<Self> {
-        HeldTree::open(Path::new("/"), false)
+    /// Everything below the root directory. What is widened is noted in `modes`.
+    pub(crate) fn whole(modes: Rc<WidenedModes>) -> io::Result<Self> {
+        HeldTree::open(Path::new("/"), false, modes)
     }
 
-    /// Everything below the root directory. What this user owns is widened while it is held.
-    pub(crate) fn whole_widened() -> io::Result<Self> {
-        HeldTree::open(Path::new("/"), true)
+    /// Everything below the root directory. What this user owns is widened while it is held, and
+    /// noted where `other` notes it.
+    pub(crate) fn whole_widened(other: &HeldTree) -> io::Result<Self> {
+        HeldTree::open(Path::new("/"), true, other.root.0.modes.clone())
     }
 
     /// Everything below a directory of a try, whose owner this user is.
-    pub(crate) fn of_try(path: &Path) -> io::Result<Self> {
-        HeldTree::open(path, true)
+    pub(crate) fn of_try(path: &Path, modes: Rc<WidenedModes>) -> io::Result<Self> {
+        HeldTree::open(path, true, modes)
     }
 
     /// Directory at a path, which is absolute in terms of the tree.
@@ -425,7 +451,7 @@ impl HeldTree {
                     .iter()
                     .try_fold(start, |above, name| above.entry(name).hold_widened());
             }
-            opened => HeldDirectory::new(opened?, path, None),
+            opened => HeldDirectory::below(&self.root, opened?, path),
         };
         if self.is_widened {
             held.widen()?;
@@ -460,7 +486,7 @@ mod tests {
         fs::write(real.join("a/f"), "x").expect("written");
         symlink("a", real.join("link")).expect("made");
         symlink("f", real.join("a/g")).expect("made");
-        let tree = HeldTree::whole().expect("held");
+        let tree = HeldTree::whole(Rc::default()).expect("held");
         assert!(tree.entry(&real.join("a/b/c")).is_ok());
         for path in ["link/b/c", "link/b"] {
             let error = tree.entry(&real.join(path)).expect_err("a link").raw_os_error();
@@ -478,7 +504,7 @@ mod tests {
         let real = place.path().canonicalize().expect("it is there");
         fs::create_dir_all(real.join("a")).expect("made");
         fs::create_dir_all(real.join("outside")).expect("made");
-        let tree = HeldTree::whole().expect("held");
+        let tree = HeldTree::whole(Rc::default()).expect("held");
         let entry = tree.entry(&real.join("a/new")).expect("its directory is there");
         fs::rename(real.join("a"), real.join("was")).expect("renamed");
         symlink("outside", real.join("a")).expect("made");
@@ -493,7 +519,7 @@ mod tests {
         fs::create_dir_all(&shut).expect("made");
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         fs::set_permissions(&shut, fs::Permissions::from_mode(0o0)).expect("set");
-        let tree = HeldTree::of_try(place.path()).expect("held");
+        let tree = HeldTree::of_try(place.path(), Rc::default()).expect("held");
         let entry = tree.entry(Path::new("a/b/c")).expect("its directory is there");
         entry.create_file().expect("made");
         let is_root = rustix::process::geteuid().is_root();

@@ -24,7 +24,8 @@
 //! | `copied_entry` | copies of entries on other file systems |
 //! | `entry_metadata` | owners, permissions, attributes and times |
 //! | `held_tree` | directories held by descriptors, and their entries |
-//! | `widened_directory` | permissions that are widened for a while |
+//! | `widened_directory` | directories of an upper tree that are widened for a while |
+//! | `widened_modes` | notes of permissions that are widened, for after a kill |
 //!
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
@@ -49,6 +50,7 @@ mod time_names;
 pub mod try_changes;
 mod try_selection;
 mod widened_directory;
+mod widened_modes;
 
 pub use chosen_paths::ChosenPaths;
 pub use commit::{CommitOutcome, UndoOutcome};

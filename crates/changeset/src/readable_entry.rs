@@ -13,8 +13,8 @@ const READ: u32 = 0o400;
 /// Entry that its owner may read until this is dropped. Then it has its own permissions again.
 pub(crate) struct ReadableEntry<'a> {
     entry: &'a HeldEntry,
-    /// Its own permissions, if they do not let the owner read.
-    own: Option<u32>,
+    /// Its own metadata, if the permissions do not let the owner read.
+    own: Option<Metadata>,
 }
 
 impl<'a> ReadableEntry<'a> {
@@ -24,17 +24,17 @@ impl<'a> ReadableEntry<'a> {
         let is_owner = !user.is_root() && found.uid() == user.as_raw();
         let is_narrow = is_owner && !found.is_symlink() && found.mode() & READ == 0;
         if is_narrow {
-            entry.set_mode(found.mode() | READ)?;
+            entry.widen(found, found.mode() | READ)?;
         }
-        Ok(ReadableEntry { entry, own: is_narrow.then(|| found.mode()) })
+        Ok(ReadableEntry { entry, own: is_narrow.then(|| found.clone()) })
     }
 }
 
 impl Drop for ReadableEntry<'_> {
     fn drop(&mut self) {
-        if let Some(own) = self.own {
+        if let Some(own) = &self.own {
             // The commit that made it readable may have moved it.
-            let _ = self.entry.set_mode(own);
+            let _ = self.entry.narrow(own);
         }
     }
 }

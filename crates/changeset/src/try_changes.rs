@@ -107,7 +107,8 @@ impl Changes {
     pub fn read(overlay_directory: &Path) -> Result<Self> {
         let origins = Origins::read(overlay_directory)?;
         let index = LinkIndex::read(overlay_directory)?;
-        let mut changes = Changes::default();
+        let widened = WidenedDirectories::of(overlay_directory);
+        let mut changes = Changes { widened, ..Changes::default() };
         changes.compare_directory(
             &overlay_directory.join(UPPER),
             Path::new("/"),

@@ -1,8 +1,11 @@
-//! Permissions of directories that are widened while a commit looks into them.
+//! Directories of an upper tree whose permissions are widened while a process looks into them.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::widened_modes::{PERMISSIONS, WidenedModes};
 
 /// Permissions of a directory's owner that reading and changing its entries takes.
 const ALL: u32 = 0o700;
@@ -11,14 +14,16 @@ const ALL: u32 = 0o700;
 /// permissions again.
 #[derive(Debug)]
 pub(crate) struct WidenedDirectory {
-    /// Path and own permissions; `None` if they allow everything already.
-    narrow: Option<(PathBuf, Permissions)>,
+    /// Path and own metadata; `None` if the permissions allow everything already.
+    narrow: Option<(PathBuf, Metadata)>,
+    /// Notes of what is widened.
+    modes: Rc<WidenedModes>,
 }
 
 impl WidenedDirectory {
     /// Widens the permissions of the directory at `path`, if it belongs to this user. Root needs
     /// none.
-    pub(crate) fn new(path: &Path) -> Self {
+    fn new(path: &Path, modes: &Rc<WidenedModes>) -> Self {
         let user = rustix::process::geteuid();
         let is_narrow = |found: &fs::Metadata| {
             found.is_dir() && found.uid() == user.as_raw() && found.mode() & ALL != ALL
@@ -26,37 +31,49 @@ impl WidenedDirectory {
         let found =
             fs::symlink_metadata(path).ok().filter(|found| !user.is_root() && is_narrow(found));
         let narrow = found.and_then(|found| {
-            let wide = Permissions::from_mode(found.mode() & 0o7777 | ALL);
-            fs::set_permissions(path, wide).ok()?;
-            Some((path.to_owned(), Permissions::from_mode(found.mode() & 0o7777)))
+            let wide = found.mode() & PERMISSIONS | ALL;
+            modes.note_widened(path, &found, wide);
+            fs::set_permissions(path, Permissions::from_mode(wide)).ok()?;
+            Some((path.to_owned(), found))
         });
-        WidenedDirectory { narrow }
+        WidenedDirectory { narrow, modes: modes.clone() }
     }
 }
 
 impl Drop for WidenedDirectory {
     fn drop(&mut self) {
-        if let Some((path, permissions)) = self.narrow.take() {
+        if let Some((path, own)) = self.narrow.take() {
             // It was removed, or moved by the commit that widened it.
-            let _ = fs::set_permissions(path, permissions);
+            let own_mode = Permissions::from_mode(own.mode() & PERMISSIONS);
+            let _ = fs::set_permissions(path, own_mode);
+            self.modes.note_narrowed(&own);
         }
     }
 }
 
 /// Directories that are widened, each before those below it.
 #[derive(Debug, Default)]
-pub(crate) struct WidenedDirectories(Vec<WidenedDirectory>);
+pub(crate) struct WidenedDirectories {
+    all: Vec<WidenedDirectory>,
+    modes: Rc<WidenedModes>,
+}
 
 impl WidenedDirectories {
-    /// Widens all directories from `top` down to those that have the entries `paths`.
-    pub(crate) fn above<'a>(top: &Path, paths: impl IntoIterator<Item = &'a PathBuf>) -> Self {
-        let mut widened = WidenedDirectories::default();
+    /// None yet, of the upper tree of a try. They are noted in the directory of its changes.
+    pub(crate) fn of(overlay_directory: &Path) -> Self {
+        WidenedDirectories { all: Vec::new(), modes: WidenedModes::of(overlay_directory) }
+    }
+
+    /// Widens all directories from the top of an upper tree down to those that have the entries
+    /// `paths`.
+    pub(crate) fn above<'a>(upper: &Path, paths: impl IntoIterator<Item = &'a PathBuf>) -> Self {
+        let mut widened = WidenedDirectories::of(upper.parent().unwrap_or(upper));
         if rustix::process::geteuid().is_root() {
             return widened;
         }
         for path in paths {
             let mut above: Vec<_> =
-                path.ancestors().skip(1).take_while(|above| above.starts_with(top)).collect();
+                path.ancestors().skip(1).take_while(|above| above.starts_with(upper)).collect();
             above.reverse();
             above.into_iter().for_each(|directory| widened.add(directory));
         }
@@ -65,13 +82,13 @@ impl WidenedDirectories {
 
     /// Widens one more directory.
     pub(crate) fn add(&mut self, directory: &Path) {
-        self.0.push(WidenedDirectory::new(directory));
+        self.all.push(WidenedDirectory::new(directory, &self.modes));
     }
 }
 
 impl Drop for WidenedDirectories {
     fn drop(&mut self) {
         // The deepest first: it can only be reached as long as those above it are widened.
-        while self.0.pop().is_some() {}
+        while self.all.pop().is_some() {}
     }
 }

@@ -6,6 +6,7 @@ use runahead_abi::overlay::UPPER;
 
 use crate::held_tree::{HeldEntry, HeldTree};
 use crate::store::Try;
+use crate::widened_modes::WidenedModes;
 use crate::{Result, io_error};
 
 /// Trees that the steps of a commit work on.
@@ -26,9 +27,11 @@ impl HeldTrees {
     pub(super) fn hold(tried: &Try) -> Result<Self> {
         let overlay_directory = tried.overlay_directory();
         let upper = overlay_directory.join(UPPER);
-        let of_try = |path: &Path| HeldTree::of_try(path).map_err(io_error("open", path));
+        let modes = WidenedModes::of(&overlay_directory);
+        let of_try =
+            |path: &Path| HeldTree::of_try(path, modes.clone()).map_err(io_error("open", path));
         Ok(HeldTrees {
-            lower: HeldTree::whole().map_err(io_error("open", Path::new("/")))?,
+            lower: HeldTree::whole(modes.clone()).map_err(io_error("open", Path::new("/")))?,
             upper: of_try(&upper)?,
             overlay: of_try(&overlay_directory)?,
             own: of_try(tried.directory())?,

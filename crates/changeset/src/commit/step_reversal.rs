@@ -321,7 +321,8 @@ pub(super) fn was_done(commit: &RunningCommit, number: usize) -> Result<bool> {
 /// again.
 pub(super) fn remove_kept(commit: &mut RunningCommit) -> Result<()> {
     // The steps may have taken rights to directories away.
-    let lower = HeldTree::whole_widened().map_err(io_error("open", Path::new("/")))?;
+    let lower = HeldTree::whole_widened(&commit.trees.lower);
+    let lower = lower.map_err(io_error("open", Path::new("/")))?;
     let mut is_changed = false;
     for (number, step) in commit.journal.steps.iter().enumerate() {
         let is_copy = matches!(step, Step::Install { way: Way::Copy, .. });
