@@ -203,7 +203,11 @@ pub(crate) fn write_into_original(copy: &HeldEntry, original: &HeldEntry) -> io:
     };
     let times = |of: &Metadata| (of.mtime(), of.mtime_nsec());
     let open = |entry: &HeldEntry| entry.open(OFlags::RDONLY);
-    let is_written = !from.is_file() || have_same_contents(open(copy)?, open(original)?)?;
+    let is_written = !from.is_file() || {
+        // An interrupted commit has given it the copy's permissions.
+        let _readable = ReadableEntry::new(original, &to)?;
+        have_same_contents(open(copy)?, open(original)?)?
+    };
     if !is_written {
         let target = install::open_to_write(original, &to)?;
         target.set_len(0)?;
