@@ -61,9 +61,16 @@ pub(super) enum Step {
     },
     /// Removes an entry. A directory must be empty by then.
     Remove { path: JournalPath, before: EntryState },
-    /// Gives the upper entry its name. `before` is the file that it replaces, and `mode` the
-    /// permissions of a directory.
-    Install { path: JournalPath, before: Option<EntryState>, mode: Option<u32>, way: Way },
+    /// Gives the upper entry its name. `before` is the file that it replaces, `mode` the permissions
+    /// of a directory, and `new` the upper entry.
+    Install {
+        path: JournalPath,
+        before: Option<EntryState>,
+        mode: Option<u32>,
+        way: Way,
+        #[serde(default)]
+        new: Option<EntryState>,
+    },
     /// Gives an entry the upper one's owner and attributes, and these permissions.
     Dress { path: JournalPath, mode: u32, before: EntryState },
     /// Sets an entry's modification time: seconds and nanoseconds.
@@ -289,6 +296,7 @@ fn install_steps(
         before: there.as_ref().map(EntryState::of),
         mode: found.is_dir().then_some(found.mode()),
         way,
+        new: Some(EntryState::of(&found)),
     }])
 }
 

@@ -39,7 +39,15 @@ impl EntryState {
     /// True if `now` is the same entry with the same contents. The time of change is not compared:
     /// a rename sets it. Nor are a directory's entries.
     pub(super) fn is_still(&self, now: &EntryState) -> bool {
+        self.file == now.file && self.has_contents_of(now)
+    }
+
+    /// True if `other` may be a copy of this entry: a file of this size and time.
+    pub(super) fn has_contents_of(&self, other: &EntryState) -> bool {
         let contents = |of: &EntryState| (of.mode, of.size, of.modified);
-        self.file == now.file && (self.is_directory() || contents(self) == contents(now))
+        match self.is_directory() {
+            true => other.is_directory(),
+            false => contents(self) == contents(other),
+        }
     }
 }

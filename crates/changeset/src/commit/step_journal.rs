@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
@@ -266,6 +267,12 @@ impl Journal {
     pub(super) fn restored(&self) -> BTreeMap<(u64, u64), EntryState> {
         let all = self.progress.values().filter_map(|progress| progress.restored);
         all.map(|state| (state.file, state)).collect()
+    }
+
+    /// Time of the latest note: seconds and nanoseconds.
+    pub(super) fn last_noted(&self) -> io::Result<(i64, i64)> {
+        let found = self.notes.metadata()?;
+        Ok((found.mtime(), found.mtime_nsec()))
     }
 
     /// Number of steps that are done.

@@ -13,7 +13,7 @@ use super::entry_state::EntryState;
 use super::fresh_origins::TakenBack;
 use super::kept_entries::{REPLACED, find_kept, kept_in_try, move_entry, new_beside, old_beside};
 use super::step_execution::{RunningCommit, apply_time};
-use super::step_journal::Kept;
+use super::step_journal::{JOURNAL, Kept};
 use super::stopping_points;
 use crate::held_tree::{HeldEntry, HeldTree};
 use crate::{Result, install, io_error, linked_names};
@@ -25,6 +25,7 @@ fn changed_meanwhile() -> io::Error {
 /// Takes back all steps, and removes the copies beside their names. Returns the states of what was
 /// taken back.
 pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
+    let noted = commit.journal.last_noted().map_err(io_error("examine", Path::new(JOURNAL)))?;
     for number in (0..commit.journal.steps.len()).rev() {
         let step = commit.journal.steps[number].clone();
         let progress = commit.journal.progress(number);
@@ -33,7 +34,7 @@ pub(super) fn take_back(commit: &mut RunningCommit) -> Result<TakenBack> {
         if is_done {
             commit.journal.note_undoing(number)?;
         }
-        take_back_step(commit, number, &step, is_repeated)
+        take_back_step(commit, number, &step, (is_repeated, noted))
             .map_err(io_error("take back", &step.path()))?;
         stopping_points::pass().map_err(io_error("take back", &step.path()))?;
         let is_kept = commit.journal.progress(number).kept.is_some();
@@ -93,12 +94,13 @@ pub(super) fn remove_copies(commit: &mut RunningCommit) -> Result<()> {
     removed.map_err(io_error("remove", Path::new(REPLACED)))
 }
 
-/// Takes back a step. `is_repeated`: an earlier process has begun that and was interrupted.
+/// Takes back a step. `is_repeated`: an earlier process has begun that and was interrupted. `noted`
+/// is the time of the latest note before anything was taken back.
 fn take_back_step(
     commit: &mut RunningCommit,
     number: usize,
     step: &Step,
-    is_repeated: bool,
+    (is_repeated, noted): (bool, (i64, i64)),
 ) -> io::Result<()> {
     let (trees, progress) = (&commit.trees, commit.journal.progress(number));
     let path = step.path();
@@ -146,9 +148,10 @@ fn take_back_step(
             Some(_) => trees.lower.entry(&path)?.remove_all(),
             None => Ok(()),
         },
-        Step::Install { before, mode, .. } => {
+        Step::Install { before, mode, new, .. } => {
             trees.lower.forget();
-            take_name(commit, number, &path, (before.as_ref(), *mode))
+            let new = new.map(|new| EntryState { changed: noted, ..new });
+            take_name(commit, number, &path, (before.as_ref(), new, *mode))
         }
         Step::Dress { .. } | Step::SetTime { .. } => {
             let Some((entry, _)) = found_at(&trees.lower, &path).map_err(io::Error::other)? else {
@@ -197,12 +200,13 @@ fn rejoin(commit: &RunningCommit, step: &Step) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves a new entry from its name back to where it came from, and what had the name to it.
+/// Moves a new entry from its name back to where it came from, and what had the name to it. `new`
+/// is the upper entry, as it was when nothing in it was changed yet.
 fn take_name(
     commit: &RunningCommit,
     number: usize,
     path: &Path,
-    (before, mode): (Option<&EntryState>, Option<u32>),
+    (before, new, mode): (Option<&EntryState>, Option<EntryState>, Option<u32>),
 ) -> io::Result<()> {
     let (trees, progress) = (&commit.trees, commit.journal.progress(number));
     let upper = trees.upper.entry(path)?;
@@ -220,17 +224,24 @@ fn take_name(
         |found: &Metadata| before.is_some_and(|before| before.file == (found.dev(), found.ino()));
     let kept = find_kept(trees, &to, number)?;
     let there = source.metadata().ok();
+    let check = || match (&progress.after, new) {
+        (Some(after), _) => check_unchanged(&to, Some(after)),
+        // It was interrupted before that could be noted.
+        (None, Some(new)) => check_as_planned(&to, &new, copied),
+        (None, None) => Ok(()),
+    };
+    let move_back = || check().and_then(|()| move_back(&to, &source, mode));
     match (&kept, &there) {
         // Both were moved, or one of them.
         (Some(kept), there) => {
             if there.is_none() {
-                move_back(&to, &source, progress.after.as_ref(), mode)?;
+                move_back()?;
             }
             move_entry(kept, &to)
         }
-        (None, None) => move_back(&to, &source, progress.after.as_ref(), mode),
+        (None, None) => move_back(),
         (None, Some(there)) if is_old(there) => {
-            check_unchanged(&to, progress.after.as_ref())?;
+            check()?;
             let exchange = || source.exchange_with(&to);
             let exchange = || source.directory().change_entries(exchange);
             to.directory().change_entries(exchange)
@@ -240,13 +251,7 @@ fn take_name(
     }
 }
 
-fn move_back(
-    to: &HeldEntry,
-    source: &HeldEntry,
-    after: Option<&EntryState>,
-    mode: Option<u32>,
-) -> io::Result<()> {
-    check_unchanged(to, after)?;
+fn move_back(to: &HeldEntry, source: &HeldEntry, mode: Option<u32>) -> io::Result<()> {
     move_entry(to, source)?;
     match mode.filter(|mode| source.metadata().is_ok_and(|found| found.mode() != *mode)) {
         Some(mode) => source.set_mode(mode),
@@ -260,6 +265,17 @@ fn check_unchanged(entry: &HeldEntry, after: Option<&EntryState>) -> io::Result<
     let found = entry.metadata()?;
     let is_same = after.is_still(&EntryState::of(&found));
     match is_same && !(found.is_dir() && has_later_change(entry, after.changed)?) {
+        true => Ok(()),
+        false => Err(changed_meanwhile()),
+    }
+}
+
+/// Fails if the entry is not `new` or a copy of it, or something in it was changed later. A copy was
+/// made later itself.
+fn check_as_planned(entry: &HeldEntry, new: &EntryState, is_copied: bool) -> io::Result<()> {
+    let found = entry.metadata()?;
+    let is_it = new.has_contents_of(&EntryState::of(&found));
+    match is_it && !(found.is_dir() && !is_copied && has_later_change(entry, new.changed)?) {
         true => Ok(()),
         false => Err(changed_meanwhile()),
     }

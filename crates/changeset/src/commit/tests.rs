@@ -148,7 +148,7 @@ fn commit_until(scene: &Scene, point: usize, is_killed: bool) -> (Result<CommitO
 }
 
 /// Runs `then` for a commit that was stopped, once for each point. Returns the number of points.
-fn stopped_at_each_point(is_killed: bool, then: impl Fn(Scene, usize, Error)) -> usize {
+fn stopped_at_each_point(is_killed: bool, mut then: impl FnMut(Scene, usize, Error)) -> usize {
     for point in 0.. {
         let scene = Scene::new();
         match commit_until(&scene, point, is_killed) {
@@ -179,6 +179,29 @@ fn killed_commit_is_taken_back() {
         assert_eq!(scene.tree(), scene.before, "after {point}");
         assert!(!scene.tried.directory().exists(), "nothing is left");
     });
+}
+
+/// Whether the commit has noted the step or not: what another process wrote into a new entry stays.
+#[test]
+fn an_undo_leaves_what_another_process_wrote_after_a_kill() {
+    for name in ["keep/a", "new/deep/e", "turns"] {
+        let mut kept = 0;
+        stopped_at_each_point(true, |scene, point, _| {
+            let path = scene.real(name);
+            let committed = format!("new {name}");
+            if !fs::read_to_string(&path).is_ok_and(|text| text == committed) {
+                return;
+            }
+            // The clock of file systems has ticks of some milliseconds.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            fs::write(&path, "precious").expect("written");
+            let undone = undo(&scene.tried);
+            assert!(undone.is_err(), "after {point}: {undone:?}");
+            assert_eq!(fs::read_to_string(&path).expect("there"), "precious", "after {point}");
+            kept += 1;
+        });
+        assert!(kept > 3, "{name}: {kept}");
+    }
 }
 
 #[test]
