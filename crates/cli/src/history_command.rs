@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runahead_history::store::digits;
-use runahead_history::{AccessKind, CommandKey, Run, Store, run_file};
+use runahead_history::{AccessKind, CommandKey, Run, Store, pending_runs, run_file};
 use serde_json::json;
 
 use crate::command_end::{print, say};
@@ -31,6 +31,7 @@ pub fn run(task: &HistoryTask) -> i32 {
 type Failure = Box<dyn std::error::Error>;
 
 fn run_on(store: &Store, task: &HistoryTask) -> Result<(), Failure> {
+    pending_runs::merge_all(store);
     match task {
         HistoryTask::List { json } => list(store, *json)?,
         HistoryTask::Show { record } => {

@@ -8,6 +8,8 @@
 //! | [`format`] | the bytes of the file |
 //! | [`run_file`] | reads and writes it |
 //! | [`merge`] | merges a later run into the record of earlier ones |
+//! | [`run_log`] | the log of a run, written while its command runs |
+//! | [`pending_runs`] | logs that are not yet merged into the records |
 //! | [`session`] | records the current run, and replays an earlier one |
 //! | [`store`] | the files that are kept automatically, for each command and for each program |
 //!
@@ -18,8 +20,10 @@
 pub mod follower;
 pub mod format;
 pub mod merge;
+pub mod pending_runs;
 pub mod recorder;
 pub mod run_file;
+pub mod run_log;
 pub mod session;
 pub mod store;
 
@@ -30,6 +34,7 @@ pub use store::{Keys, Store};
 
 use runahead_abi::HintKind;
 use runahead_abi::hint_record::NO_FOLLOW;
+use serde::{Deserialize, Serialize};
 
 /// Most accesses that a run can have; the rest of a longer one is not recorded.
 pub const ACCESSES_MAX: usize = 1 << 20;
@@ -46,7 +51,7 @@ pub const RANGE_MAX: u64 = 8 << 20;
 pub type CommandKey = [u8; 16];
 
 /// Kind of an access.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum AccessKind {
     /// The path was looked up.
     Lookup,
@@ -127,7 +132,7 @@ impl AccessKind {
 }
 
 /// Attributes by which a file is known to be the one that was read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attributes {
     /// Size in bytes.
     pub size: u64,

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ACCESSES_MAX, Access, AccessKind, Attributes, CommandKey, PATH_BYTES_MAX, PATHS_MAX,
     PROGRAMS_MAX, RecordedPath, Run,
@@ -16,8 +18,8 @@ use crate::{
 /// it imprecise.
 const MERGED_MAX: u64 = 1 << 20;
 
-/// State of a path when the run has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// State of a path, as the session that records a run finds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PathState {
     /// The file existed before the run with these attributes, and is unchanged.
     Same(Attributes),
@@ -110,17 +112,23 @@ impl Recorder {
         self.left_out
     }
 
-    /// Adds an access to `path`, which has the identity `key` in the program.
-    pub fn add_access(&mut self, path: &[u8], key: u64, what: AccessKind) {
+    /// The path of this number. Paths are numbered from 0, in the order in which they came.
+    pub fn path(&self, number: u32) -> Option<&RecordedPath> {
+        self.places.get(number as usize)
+    }
+
+    /// Adds an access to `path`, which has the identity `key` in the program. Returns the number of
+    /// the path, if the access is a new one.
+    pub fn add_access(&mut self, path: &[u8], key: u64, what: AccessKind) -> Option<u32> {
         let Some(place) = self.path_number(path, key) else {
             self.left_out += 1;
-            return;
+            return None;
         };
         match what {
             AccessKind::Data { offset, length } => {
                 let data = self.data.entry(place).or_default();
                 if !data.add(offset, offset + length) {
-                    return;
+                    return None;
                 }
                 let last = data.last.and_then(|last| self.accesses.get_mut(last));
                 if let Some(Access {
@@ -130,15 +138,15 @@ impl Recorder {
                     && *so_far + length <= MERGED_MAX
                 {
                     *so_far += length;
-                    return;
+                    return Some(place);
                 }
             }
-            _ if !self.done.insert((place, what)) => return,
+            _ if !self.done.insert((place, what)) => return None,
             _ => {}
         }
         if self.accesses.len() >= ACCESSES_MAX {
             self.left_out += 1;
-            return;
+            return None;
         }
         if let AccessKind::Data { .. } = what
             && let Some(data) = self.data.get_mut(&place)
@@ -146,32 +154,37 @@ impl Recorder {
             data.last = Some(self.accesses.len());
         }
         self.accesses.push(Access { path: place, kind: what });
+        Some(place)
     }
 
-    /// Adds a range of `path` that was mapped.
-    pub fn add_mapping(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+    /// Adds a range of `path` that was mapped. Returns the number of the path, if the range is new.
+    pub fn add_mapping(&mut self, path: &[u8], key: u64, offset: u64, length: u64) -> Option<u32> {
         let Some(place) =
             self.path_number(path, key).filter(|_| self.accesses.len() < ACCESSES_MAX)
         else {
             self.left_out += 1;
-            return;
+            return None;
         };
-        if self.mappings.entry(place).or_default().add(offset, offset + length) {
-            self.mapped.insert(self.accesses.len());
-            self.accesses.push(Access { path: place, kind: AccessKind::Data { offset, length } });
+        if !self.mappings.entry(place).or_default().add(offset, offset + length) {
+            return None;
         }
+        self.mapped.insert(self.accesses.len());
+        self.accesses.push(Access { path: place, kind: AccessKind::Data { offset, length } });
+        Some(place)
     }
 
-    /// Adds a range that was used of a mapping of `path`.
-    pub fn add_touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+    /// Adds a range that was used of a mapping of `path`. Returns the number of the path, if the
+    /// range is new.
+    pub fn add_touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) -> Option<u32> {
         let Some(place) =
             self.path_number(path, key).filter(|_| self.touched_ranges < ACCESSES_MAX / 2)
         else {
             self.left_out += 1;
-            return;
+            return None;
         };
         self.touched_ranges += 1;
-        self.touched.entry(place).or_default().add(offset, offset + length);
+        let is_new = self.touched.entry(place).or_default().add(offset, offset + length);
+        is_new.then_some(place)
     }
 
     /// Adds the start of a program.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::run_file::{self, HistoryError, TEMPORARY};
@@ -37,6 +38,9 @@ const SUFFIX: &str = ".history";
 /// Age at which a temporary file counts as left behind.
 const TEMPORARY_MAX_AGE: Duration = Duration::from_secs(3600);
 
+/// Directory of the logs of runs that are not yet in the records.
+const PENDING: &str = "pending";
+
 /// File whose existence disables learning and automatic replay.
 pub const DISABLED: &str = "disabled";
 /// Directories of which nothing is recorded: absolute paths, each ended by NUL.
@@ -49,7 +53,7 @@ pub const SOLE: &str = "sole";
 const SOLE_MAX: usize = 64;
 
 /// Keys by which a command's records are found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Keys {
     /// The command line, the directory it runs in, and the program's file as it is.
     pub command: CommandKey,
@@ -172,6 +176,26 @@ impl Store {
     /// Path of the record of `command`, which need not exist.
     pub fn file(&self, command: &CommandKey) -> PathBuf {
         self.dir.join(digits(command) + SUFFIX)
+    }
+
+    /// Extension of the logs of runs that are not yet in the records.
+    pub const LOG_EXTENSION: &str = "run";
+
+    /// Directory of the logs of the program's runs, which need not exist.
+    pub fn pending_directory(&self, program: &CommandKey) -> PathBuf {
+        self.dir.join(PENDING).join(digits(program))
+    }
+
+    /// Path of the log of a run under these keys, which need not exist.
+    pub fn pending_log(&self, keys: &Keys) -> PathBuf {
+        let name = digits(&keys.command);
+        self.pending_directory(&keys.program).join(name).with_extension(Self::LOG_EXTENSION)
+    }
+
+    /// Directories with logs.
+    pub fn pending_directories(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(self.dir.join(PENDING)).into_iter().flatten().flatten();
+        all.map(|entry| entry.path()).collect()
     }
 
     /// Loads the record under `key`.
@@ -314,15 +338,18 @@ impl Store {
     /// Removes what is too much, and what was left behind. Another may do the same meanwhile.
     fn prune(&self) {
         let mut kept = Vec::new();
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+        let directories = [vec![self.dir.clone()], self.pending_directories()].concat();
+        let entries = directories.iter().flat_map(fs::read_dir).flatten().flatten();
+        for entry in entries {
             let name = entry.file_name();
+            let is_log = Path::new(&name).extension().is_some_and(|end| end == Self::LOG_EXTENSION);
             let Ok(meta) = entry.metadata() else { continue };
             let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             if name.as_bytes().ends_with(TEMPORARY.as_bytes()) {
                 if modified.elapsed().is_ok_and(|age| age > TEMPORARY_MAX_AGE) {
                     let _ = fs::remove_file(entry.path());
                 }
-            } else if name.as_bytes().ends_with(SUFFIX.as_bytes()) && meta.is_file() {
+            } else if (is_log || name.as_bytes().ends_with(SUFFIX.as_bytes())) && meta.is_file() {
                 kept.push((modified, entry.path(), meta.len()));
             }
         }

@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use runahead_history::store::{COMMAND_MAX, TOTAL_MAX};
-use runahead_tests::{LEARNING, apart, available, fixture, installed};
+use runahead_history::{Store, pending_runs};
+use runahead_tests::{LEARNING, Seed, apart, available, fixture, installed};
 
 use super::*;
 
@@ -26,7 +27,9 @@ fn files(state: &Path) -> Vec<PathBuf> {
     all_files(state).into_iter().filter(is_command).collect()
 }
 
+/// All records, once the logs of runs are merged into them.
 fn all_files(state: &Path) -> Vec<PathBuf> {
+    pending_runs::merge_all(&Store::at(&state.join("runahead"), TOTAL_MAX));
     let list = state.join("runahead").read_dir().into_iter().flatten().flatten();
     list.map(|entry| entry.path())
         .filter(|path| path.extension() == Some("history".as_ref()))
@@ -129,6 +132,56 @@ fn a_command_runs_without_a_writable_state_directory() {
         .ahead(&["--learn"])
         .run();
     assert!(outcome.complaints().contains("HOME") && outcome.text() == "output\n", "{outcome:?}");
+}
+
+/// A merge that is killed leaves each record as it was, or as it becomes, and is done by the next.
+#[test]
+fn killed_merges_leave_the_old_record_or_the_new_one() {
+    const KILLS: u64 = 100;
+    let _apart = apart();
+    let (state, copy) = (state("killed"), state("killed-copy"));
+    let many = scratch().join("killed-files");
+    std::fs::create_dir_all(&many).expect("ours");
+    (0..2000).for_each(|n| std::fs::write(many.join(n.to_string()), "x").expect("ours"));
+    let script = "cat [0-9]* | cksum; test ! -e more || cat ../killed-files/1*";
+    let run = learning(&Run::new(["sh", "-c", script]), &state).dir(&many).ahead(&["--learn"]);
+    assert_quiet(&run.run());
+    let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
+    let load = |file: &Path| runahead_history::run_file::load(file).expect("a whole record");
+    let old = load(file);
+    std::fs::write(many.join("more"), "").expect("ours");
+    assert_quiet(&run.run());
+    let restore = |from: &Path, to: &Path| {
+        let _ = std::fs::remove_dir_all(to);
+        let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+        assert!(copied.expect("cp is there").success());
+    };
+    restore(&state, &copy);
+    let list = || {
+        let mut list = std::process::Command::new(runahead_tests::runahead());
+        list.args(["history", "list"]).env("XDG_STATE_HOME", &state);
+        list.stdout(std::process::Stdio::null());
+        list
+    };
+    let started = std::time::Instant::now();
+    assert!(list().status().expect("it runs").success());
+    let whole = started.elapsed().as_micros() as u64;
+    let new = load(file);
+    assert_ne!(old, new, "there is nothing to merge");
+    let (mut seed, mut left_old) = (Seed::new(), 0);
+    for _ in 0..KILLS {
+        restore(&copy, &state);
+        let mut merging = list().spawn().expect("it runs");
+        std::thread::sleep(std::time::Duration::from_micros(seed.below(whole)));
+        merging.kill().expect("it is ours");
+        merging.wait().expect("it is ours");
+        let left = load(file);
+        assert!(left == old || left == new);
+        left_old += u64::from(left == old);
+    }
+    assert!(left_old > 0, "no merge was killed in time");
+    let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
+    assert_eq!(load(file), new);
 }
 
 /// A home directory that is not there is not made, neither by a record nor by a try.

@@ -7,12 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{CommandKey, Keys, Origin, Run, Store, format, merge, run_file};
+use crate::{CommandKey, Keys, Origin, Run, Store, format, pending_runs, run_file};
 use runahead_abi::agent_config::tell;
 use runahead_estimators::Identity;
 use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 
+use super::run_logger::{Recording, RunLogger};
 use super::unchanged_files::{self, is_known_absent};
 use runahead_admission::mount_table::Mounts;
 
@@ -113,8 +114,13 @@ impl Plan {
         if learning == Learning::Always
             && let Some(store) = &store
         {
-            // A record that cannot be read is replaced.
-            let _ = store.load(&keys.command).map_err(|error| tried("not replayed", error));
+            if let Err(error) = store.load(&keys.command) {
+                // A record that is damaged is of no use to a later run, either.
+                if matches!(error, run_file::HistoryError::Format { .. }) {
+                    let _ = store.forget(&keys.command);
+                }
+                tried("not replayed", error);
+            }
         }
         let program = path.map(|path| {
             let path = path.into_os_string().into_encoded_bytes();
@@ -139,6 +145,14 @@ impl Plan {
         }
     }
 
+    /// Makes a plan that remembers the run in a store.
+    #[cfg(test)]
+    pub(super) fn that_learns(store: Store) -> Self {
+        let keys = Keys { command: [1; 16], place: [2; 16], program: [3; 16] };
+        let plan = Plan::for_tests(None);
+        Plan { record: None, store: Some(store), learning: Learning::Always, keys, ..plan }
+    }
+
     /// True if this run is recorded.
     pub fn records(&self) -> bool {
         self.record.is_some() || self.store.is_some()
@@ -151,7 +165,7 @@ impl Plan {
         let kept = self.keys.all().map(|key| store.file(&key));
         let shipped = self.shipped_at().into_iter().flatten();
         kept.into_iter()
-            .chain([store.sole_file()])
+            .chain([store.sole_file(), store.pending_directory(&self.keys.program)])
             .chain(shipped)
             .any(|path| !is_known_absent(&path))
     }
@@ -221,6 +235,7 @@ impl Plan {
             });
         }
         let store = self.store.as_ref()?;
+        pending_runs::merge_of_program(store, &self.keys.program);
         let known = self.keys.all().into_iter().find_map(|key| store.load(&key).ok()?);
         let run = Arc::new(known.or_else(|| self.shipped())?);
         Some(ReplayRecord { is_own: run.command == self.keys.command, run })
@@ -241,46 +256,39 @@ impl Plan {
         places.iter().find_map(known)
     }
 
-    /// Stores `run`, in which `lost` accesses are missing. Returns complaints for the user.
-    pub(super) fn keep(&self, mut run: Run, lost: u64, was_killed: bool) -> Vec<String> {
+    /// True if the run is recorded into a file that the user named.
+    pub(super) fn has_record_file(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Writes `run`, in which `lost` accesses are missing, into the file that the user named.
+    /// Returns complaints for the user.
+    pub(super) fn save_record_file(&self, mut run: Run, lost: u64) -> Vec<String> {
         let mut complaints = Vec::new();
+        let Some(path) = &self.record else { return complaints };
         run.origin = self.origin.clone();
-        if let Some(path) = &self.record {
-            let written = run_file::save(path, &format::encode_within(&run, format::FILE_MAX));
-            if lost > 0 {
-                let path = path.display();
-                complaints.push(format!("{lost} accesses are missing in the record {path}"));
-            }
-            complaints.extend(written.err().map(|error| format!("not recorded: {error}")));
+        let written = run_file::save(path, &format::encode_within(&run, format::FILE_MAX));
+        if lost > 0 {
+            let path = path.display();
+            complaints.push(format!("{lost} accesses are missing in the record {path}"));
         }
-        if let Some(store) = &self.store
-            && (self.learning == Learning::Always || run.accesses.len() >= KEPT_ACCESSES_MIN)
-        {
-            for key in self.keys.all() {
-                run.command = key;
-                if key != self.keys.command {
-                    run.origin.line.truncate(1);
-                }
-                match update_record(store, &run, was_killed) {
-                    // The other records are unchanged, too, since they hold all of it. Comparing
-                    // each takes some milliseconds.
-                    Ok(true) if key == self.keys.command => {
-                        let others = self.keys.all().into_iter().filter(|other| *other != key);
-                        others.for_each(|other| store.was_used(&other));
-                        break;
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        complaints.push(format!("nothing is learned: {error}"));
-                        break;
-                    }
-                }
-            }
-        }
-        if !self.complains() {
-            complaints.clear();
-        }
+        complaints.extend(written.err().map(|error| format!("not recorded: {error}")));
         complaints
+    }
+
+    /// True if a run with so many accesses is remembered.
+    pub(super) fn is_worth_keeping(&self, accesses: usize) -> bool {
+        self.learning == Learning::Always || accesses >= KEPT_ACCESSES_MIN
+    }
+
+    /// Makes the logger of this run, if it is remembered.
+    pub(super) fn new_logger(&self) -> Option<RunLogger> {
+        Some(RunLogger::new(self.store.clone()?, self.keys))
+    }
+
+    /// Begins the log of this run.
+    pub(super) fn begin_log(&self, recording: &mut Recording) {
+        recording.log(&self.keys, &self.origin);
     }
 
     /// Paths where a record may have been shipped with the program.
@@ -304,24 +312,6 @@ impl Plan {
 
 /// Fewest accesses of a run that is stored: one with fewer hardly waited.
 const KEPT_ACCESSES_MIN: usize = 8;
-
-/// Updates the record under the key of `run`. A run that was killed is no evidence of unused
-/// accesses. Returns true if the record stays as it is.
-fn update_record(
-    store: &Store,
-    run: &Run,
-    was_killed: bool,
-) -> Result<bool, run_file::HistoryError> {
-    let Ok(Some(known)) = store.load(&run.command) else {
-        return store.save(run).map(|()| false);
-    };
-    let merged = merge::merge(&known, run, !was_killed);
-    if merge::is_nearly_equal(&known, &merged) {
-        store.was_used(&run.command);
-        return Ok(true);
-    }
-    store.save(&merged).map(|()| false)
-}
 
 #[cfg(test)]
 mod tests {
@@ -356,7 +346,7 @@ mod tests {
         let record = HistoryOptions { record: Some(path.clone()), ..HistoryOptions::default() };
         let plan = Plan::new(&record, &cat(), |line| panic!("{line}")).expect("records");
         let run = Run { command: plan.command(), ..Run::default() };
-        assert_eq!(plan.keep(run, 3, false).len(), 1, "three are missing");
+        assert_eq!(plan.save_record_file(run, 3).len(), 1, "three are missing");
         let replay = HistoryOptions { replay: Some(path), ..HistoryOptions::default() };
         let again = Plan::new(&replay, &cat(), |line| panic!("{line}")).expect("replays");
         assert!(again.replay_record().is_some_and(|known| known.is_own));

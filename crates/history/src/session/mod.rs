@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`history_plan`] | plan of recording and replay, from the user's options |
 //! | `session_history` | records what processes report, and checks it against the replayed run |
+//! | `run_logger` | logs what is recorded, while the command runs |
 //! | `replayed_run` | the run that is replayed, and the keys of its accesses in hint logs |
 //! | `replay_listener` | wakes the replay, and counts what it does |
 //! | [`replay`] | hands a recorded run to the prefetcher, bounded in how far it is ahead |
@@ -23,6 +24,7 @@ pub mod replay;
 pub mod replay_account;
 mod replay_listener;
 mod replayed_run;
+mod run_logger;
 mod session_history;
 #[cfg(test)]
 mod tests;

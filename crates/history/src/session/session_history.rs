@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{AccessKind, Follower, PathState, RANGE_MAX, Recorder};
+use crate::{AccessKind, Follower, RANGE_MAX};
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, Record};
@@ -18,6 +18,7 @@ use super::history_plan::{Plan, ReplayRecord as PlannedReplay};
 use super::replay_account::{HistoryStats, Recorded, Replayed};
 use super::replay_listener::{Event, ReplayListener, must_wake};
 use super::replayed_run::ReplayedRun;
+use super::run_logger::{self, Recording, RunLogger};
 use super::unchanged_files::SessionFilesystems;
 
 /// Longest wait for the last reports of processes when the session ends.
@@ -29,8 +30,10 @@ const REPORT_MAX: u64 = 4 << 30;
 pub struct History {
     /// Plan of what is recorded and replayed.
     pub plan: Arc<Plan>,
-    places: SessionFilesystems,
-    pub(super) recorder: Option<Mutex<Recorder>>,
+    pub(super) places: SessionFilesystems,
+    pub(super) recording: Option<Mutex<Recording>>,
+    /// Logger of the run, if it is remembered.
+    pub(super) logger: Option<RunLogger>,
     /// Run that is replayed; set when it has been read, if ever.
     pub(super) followed: OnceLock<ReplayedRun>,
     reporters: Mutex<Reporters>,
@@ -54,19 +57,24 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl History {
     /// Makes the history of a command that is about to start.
     pub fn new(plan: Arc<Plan>) -> Arc<Self> {
-        let recorder = plan.records().then(|| {
-            let mut recorder = Recorder::default();
-            if let Some((path, key)) = &plan.program {
-                recorder.add_access(path, key.raw(), AccessKind::Execute);
+        let logger = plan.new_logger();
+        let recording = plan.records().then(|| {
+            let mut recording = Recording::default();
+            if logger.is_some() {
+                plan.begin_log(&mut recording);
             }
-            Mutex::new(recorder)
+            if let Some((path, key)) = &plan.program {
+                recording.add_access(path, key.raw(), AccessKind::Execute);
+            }
+            Mutex::new(recording)
         });
         let (present, left) = (Mutex::default(), Condvar::new());
         let places = SessionFilesystems::now(plan.excluded());
         Arc::new(History {
             places,
             plan,
-            recorder,
+            recording,
+            logger,
             followed: OnceLock::new(),
             reporters: present,
             left,
@@ -115,27 +123,31 @@ impl History {
             }
         }
         present.processes.push(shared.clone());
-        present.had_any = true;
+        let is_first = !std::mem::replace(&mut present.had_any, true);
+        drop(present);
+        if is_first && self.logger.is_some() {
+            run_logger::start(self.clone());
+        }
         ReporterGuard { history: self.clone(), shared }
     }
 
     /// Records a range that was mapped, or used of a mapping.
     fn note_mapping(&self, record: &Record<'_>) {
-        let Some(recorder) = &self.recorder else { return };
-        let (mut recorder, header) = (lock(recorder), &record.header);
+        let Some(recording) = &self.recording else { return };
+        let (mut recording, header) = (lock(recording), &record.header);
         for (offset, length) in mapped_ranges(header) {
             let range = AccessKind::of_hint(HintKind::Data, 0, offset, length);
             let Some(AccessKind::Data { offset, length }) = range else { continue };
             match header.flags & TOUCHED {
-                0 => recorder.add_mapping(record.path, header.key, offset, length),
-                _ => recorder.add_touched(record.path, header.key, offset, length),
+                0 => recording.add_mapping(record.path, header.key, offset, length),
+                _ => recording.add_touched(record.path, header.key, offset, length),
             }
         }
     }
 
     fn note_access(&self, path: &[u8], (key, recorded): (u64, bool), what: AccessKind) {
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| recorded) {
-            lock(recorder).add_access(path, key, what);
+        if let Some(recording) = self.recording.as_ref().filter(|_| recorded) {
+            lock(recording).add_access(path, key, what);
         }
         let Some(followed) = self.followed.get() else { return };
         let mut follower = lock(&followed.follower);
@@ -153,8 +165,8 @@ impl History {
 
     /// Counts a program that was started.
     pub fn program_started(&self) {
-        if let Some(recorder) = &self.recorder {
-            lock(recorder).add_program();
+        if let Some(recording) = &self.recording {
+            lock(recording).add_program();
         }
         if let Some(followed) = self.followed.get() {
             let mut follower = lock(&followed.follower);
@@ -198,19 +210,26 @@ impl History {
             });
             followed.listener.send(Event::GiveUp);
         }
-        let Some(recorder) = &self.recorder else { return stats };
-        let recorder = std::mem::take(&mut *lock(recorder));
-        let lost = untold + recorder.left_out();
-        let command = self.plan.command();
-        // Most runs never wait: nothing of them is kept, so no file is examined.
-        let is_kept = lock(&self.reporters).had_any || self.plan.complains();
-        let run = match is_kept {
-            true => recorder.finish(command, self.places.found_after()),
-            false => recorder.finish(command, |_| PathState::Unknown),
-        };
-        stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
+        let Some(recording) = &self.recording else { return stats };
         let was_killed = matches!(ended, Ended::Signaled(_));
-        stats.complaints = self.plan.keep(run, lost, was_killed);
+        let (accesses, lost) = {
+            let recorder = &lock(recording).recorder;
+            (recorder.len(), untold + recorder.left_out())
+        };
+        stats.recorded = Some(Recorded { accesses: accesses as u64, lost });
+        if self.plan.has_record_file() {
+            let recorder = std::mem::take(&mut lock(recording).recorder);
+            let run = recorder.finish(self.plan.command(), self.places.found_after());
+            stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
+            stats.complaints = self.plan.save_record_file(run, lost);
+        } else {
+            // Most runs never wait: nothing of them is kept.
+            let is_kept = (lock(&self.reporters).had_any || self.plan.complains())
+                && self.plan.is_worth_keeping(accesses);
+            let failure = self.complete_log(is_kept, was_killed);
+            let failure = failure.filter(|_| self.plan.complains());
+            stats.complaints.extend(failure.map(|error| format!("nothing is learned: {error}")));
+        }
         stats
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::{Access, AccessKind, RANGE_MAX, RecordedPath, Run};
+use crate::store::TOTAL_MAX;
+use crate::{Access, AccessKind, RANGE_MAX, RecordedPath, Run, Store, pending_runs};
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, HintState, Record};
@@ -46,7 +47,8 @@ fn only_reported_accesses_are_recorded() {
     // No report can keep the supervisor busy for long.
     assert!(hear(RECORDED, b"/etc/nonsense", (1 << 62, i64::MAX as u64 - (1 << 62))));
     assert!(hear(RECORDED, b"/etc/empty", (5, 0)));
-    let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
+    let recorder =
+        std::mem::take(&mut lock(history.recording.as_ref().expect("it records")).recorder);
     assert_eq!(recorder.left_out(), 0);
     let run = recorder.finish([0; 16], |_| crate::PathState::Unknown);
     let long: Vec<_> = run
@@ -75,7 +77,8 @@ fn touched_blocks_of_a_mapping_are_recorded() {
     hear(TOUCHED, 0, (8 << 20, 8 << 20));
     // No report can do harm.
     hear(TOUCHED | PARTLY, u64::MAX, (i64::MAX as u64 - 5, 5));
-    let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
+    let recorder =
+        std::mem::take(&mut lock(history.recording.as_ref().expect("it records")).recorder);
     let run = recorder.finish([0; 16], |_| crate::PathState::Unknown);
     let ranges = run.accesses.iter().filter_map(|access| match access.kind {
         AccessKind::Touched { offset, length } => Some((offset >> 14, length >> 14)),
@@ -177,4 +180,91 @@ fn finish_waits_for_last_reports_and_counts_lost_ones() {
     speaker.join().expect("it does not panic");
     let recorded = stats.recorded.expect("it records");
     assert_eq!((recorded.accesses, recorded.lost), (1, 7));
+}
+
+/// Bytes of the logs below a directory.
+fn log_bytes(store: &Store) -> u64 {
+    let directories = store.pending_directories();
+    let entries = directories.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
+}
+
+/// Bytes that are written, at most, when a command has ended that made no access lately.
+const LAST_BYTES: u64 = 64 << 10;
+
+#[test]
+fn the_end_of_a_long_run_writes_little() {
+    const ACCESSES: u64 = 1_000_000;
+    const PATHS: u64 = 100_000;
+    let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let store = Store::at(dir.path(), TOTAL_MAX);
+    let history = History::new(Arc::new(Plan::that_learns(store.clone())));
+    let (shared, _file) = Mapping::new().expect("memory to share");
+    let present = history.process_joined(Arc::new(shared));
+    for n in 0..ACCESSES {
+        let path = format!("/etc/no/such/{}", n % PATHS);
+        let range = ((n / PATHS) << 21, 1 << 14);
+        assert!(history.hear(&record(HintKind::Data, RECORDED, path.as_bytes(), range)));
+    }
+    let mut before = 0;
+    wait_until("it is written", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let is_all = log_bytes(&store) == before;
+        before = log_bytes(&store);
+        is_all && before > LAST_BYTES
+    });
+    drop(present);
+    let stats = history.finish(&Ended::Exited(0), &[]);
+    assert_eq!(stats.recorded.expect("it records").accesses, ACCESSES);
+    let after = log_bytes(&store);
+    assert!(after - before <= LAST_BYTES, "{before} {after}");
+    pending_runs::merge_all(&store);
+    assert!(store.pending_directories().is_empty());
+    // Data of files that are not there is left out, and of the rest as much as a record holds.
+    let run = store.load(&[1; 16]).expect("it is sound").expect("it is there");
+    assert!(run.paths.len() > 10_000, "{}", run.paths.len());
+}
+
+#[test]
+fn a_log_has_the_states_of_its_paths() {
+    let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    std::fs::write(&old, "text").expect("ours");
+    std::thread::sleep(Duration::from_millis(20));
+    let store = Store::at(&dir.path().join("store"), TOTAL_MAX);
+    let history = History::new(Arc::new(Plan::that_learns(store.clone())));
+    let (shared, _file) = Mapping::new().expect("memory to share");
+    let present = history.process_joined(Arc::new(shared));
+    std::fs::write(&new, "text").expect("ours");
+    for path in [&old, &new] {
+        let path = path.as_os_str().as_bytes();
+        for kind in [HintKind::Lookup, HintKind::Data] {
+            history.hear(&record(kind, RECORDED, path, (0, 1 << 14)));
+        }
+    }
+    drop(present);
+    let stats = history.finish(&Ended::Exited(0), &[]);
+    assert!(stats.complaints.is_empty(), "{:?}", stats.complaints);
+    pending_runs::merge_of_program(&store, &[3; 16]);
+    let run = store.load(&[1; 16]).expect("it is sound").expect("it is there");
+    let of = |path: &Path| {
+        let bytes = path.as_os_str().as_bytes();
+        let data = run.accesses.iter().filter(|access| run.path_of(access).path == bytes);
+        data.filter_map(|access| access.kind.range()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&old), [(0, 4)], "as long as the file");
+    assert_eq!(of(&new), [], "it is written by this run");
+    let known = unchanged_files::attributes(&old.metadata().expect("there"));
+    let place = run.paths.iter().find(|place| place.path == old.as_os_str().as_bytes());
+    assert_eq!(place.expect("it is there").attributes, Some(known));
+}
+
+#[test]
+fn a_run_that_nobody_waits_in_leaves_no_log() {
+    let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let store = Store::at(&dir.path().join("store"), TOTAL_MAX);
+    let history = History::new(Arc::new(Plan::that_learns(store.clone())));
+    history.program_started();
+    assert!(history.complete_log(false, false).is_none());
+    assert!(!store.dir().exists());
 }

@@ -8,7 +8,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::{Attributes, PathState};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, StatxTimestamp, openat2, statx,
+};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -60,6 +62,33 @@ impl SessionFilesystems {
             .iter()
             .find(|(point, _)| lies_in(point))
             .is_some_and(|(_, unstored)| *unstored)
+    }
+
+    /// Examines a path while the command runs, as far as it is cached. Never waits.
+    pub(super) fn examine(&self, path: &[u8]) -> PathState {
+        if self.is_unstored(path) {
+            return PathState::Unstored;
+        }
+        let mask = StatxFlags::BASIC_STATS;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = match open_cached(path) {
+            Ok(place) => statx(place, c"", flags, mask),
+            Err(Errno::AGAIN) => return PathState::Unknown,
+            Err(_) => return PathState::Absent,
+        };
+        let Ok(found) = found else { return PathState::Unknown };
+        if !StatxFlags::from_bits_retain(found.stx_mask).contains(mask) {
+            return PathState::Unknown;
+        }
+        let time = |at: StatxTimestamp| nanoseconds(at.tv_sec, at.tv_nsec.into());
+        match time(found.stx_ctime) >= self.started {
+            true => PathState::Written,
+            false => PathState::Same(Attributes {
+                size: found.stx_size,
+                mtime: time(found.stx_mtime),
+                inode: found.stx_ino,
+            }),
+        }
     }
 
     /// Returns a function that examines a path once the command has ended, and tells files changed

@@ -1,0 +1,90 @@
+//! Runs that were logged and are not yet in the records: merged when their program is run again, or
+//! by `runahead history`.
+//!
+//! A log lies in a directory named by the key of its program, under the key of its command. To
+//! merge one twice does no harm: its accesses are in the records already. So no lock is needed, and
+//! a process that is killed meanwhile leaves each record as it was, or as it becomes.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::run_log::{self, LOG_MAX, LoggedRun};
+use crate::{CommandKey, Run, Store, merge, run_file};
+
+/// Merges all logs of runs of the program.
+pub fn merge_of_program(store: &Store, program: &CommandKey) {
+    merge_in(store, &store.pending_directory(program));
+}
+
+/// Merges the logs of all programs.
+pub fn merge_all(store: &Store) {
+    for directory in store.pending_directories() {
+        merge_in(store, &directory);
+    }
+}
+
+fn merge_in(store: &Store, directory: &Path) {
+    for path in logs_in(directory) {
+        // A log that cannot be read is of no use to a later run, either.
+        if let Some(logged) = read(&path) {
+            // Nobody can be told: the command that was recorded has ended long ago.
+            let _ = learn(store, logged);
+        }
+        let _ = fs::remove_file(&path);
+    }
+    // It fails if a session writes there.
+    let _ = fs::remove_dir(directory);
+}
+
+fn logs_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == Store::LOG_EXTENSION);
+    entries.map(|entry| entry.path()).filter(is_log).collect()
+}
+
+fn read(path: &Path) -> Option<LoggedRun> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    let limit = 2 * LOG_MAX as u64;
+    file.take(limit).read_to_end(&mut bytes).ok()?;
+    run_log::read(&bytes)
+}
+
+/// Updates the records under all keys of a run.
+fn learn(store: &Store, logged: LoggedRun) -> Result<(), run_file::HistoryError> {
+    let LoggedRun { keys, mut run, was_killed } = logged;
+    for key in keys.all() {
+        run.command = key;
+        if key != keys.command {
+            run.origin.line.truncate(1);
+        }
+        let is_unchanged = update_record(store, &run, was_killed)?;
+        // The other records are unchanged, too, since they hold all of it. Comparing each takes
+        // some milliseconds.
+        if is_unchanged && key == keys.command {
+            let others = keys.all().into_iter().filter(|other| *other != key);
+            others.for_each(|other| store.was_used(&other));
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Updates the record under the key of `run`. A run that was killed is no evidence of unused
+/// accesses. Returns true if the record stays as it is.
+fn update_record(
+    store: &Store,
+    run: &Run,
+    was_killed: bool,
+) -> Result<bool, run_file::HistoryError> {
+    let Ok(Some(known)) = store.load(&run.command) else {
+        return store.save(run).map(|()| false);
+    };
+    let merged = merge::merge(&known, run, !was_killed);
+    if merge::is_nearly_equal(&known, &merged) {
+        store.was_used(&run.command);
+        return Ok(true);
+    }
+    store.save(&merged).map(|()| false)
+}
