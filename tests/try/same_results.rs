@@ -27,6 +27,34 @@ fn shell_scripts_give_the_same_results() {
     scripts.iter().for_each(|script| sh(&place, script));
 }
 
+/// Programs of the lower tree that are executed through links have the names that were given.
+#[test]
+fn programs_behind_links_have_the_given_names() {
+    let place = Place::filled("names");
+    let programs = scratch().join("named-programs");
+    fs::create_dir_all(programs.join("d")).expect("it is ours");
+    let script =
+        "#!/bin/sh\necho \"$0\"; read name < /proc/$$/comm; test -z \"$1\" || echo \"$name\"\n";
+    for name in ["s", "d/s"] {
+        fs::write(programs.join(name), script).expect("it is ours");
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(programs.join(name), mode).expect("it is ours");
+    }
+    fs::copy("/bin/cat", programs.join("p")).expect("it can be copied");
+    for (link, text) in [("l", "s"), ("dl", "d"), ("pl", "p")] {
+        let _ = fs::remove_file(programs.join(link));
+        std::os::unix::fs::symlink(text, programs.join(link)).expect("it is ours");
+    }
+    let programs = programs.display();
+    sh(
+        &place,
+        &format!(
+            ": > new; P={programs}; $P/l 1; $P/dl/s 1; $P/d/../s 1; $P/pl /proc/self/comm; (cd $P; ./l 1; dl/s 1; d/../s 1); \
+             ln -s $P/s zl; ./zl; cd $P; PATH=$P:$PATH; l 1; echo 'echo \"$0\"' > ns; chmod +x ns; ln -s ns nl; ./nl; rm ns nl"
+        ),
+    );
+}
+
 #[test]
 fn git_python_and_make_give_the_same_results() {
     let place = Place::filled("programs");

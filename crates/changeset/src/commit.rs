@@ -148,7 +148,7 @@ pub fn commit_chosen(
                     return Ok(CommitOutcome::StaleReads(reads));
                 }
             }
-            let started = start(tried, &changes, paths).map_err(nothing_was_done)?;
+            let started = start(tried, &changes, paths, force).map_err(nothing_was_done)?;
             committed = Some(changes);
             started
         }
@@ -284,11 +284,16 @@ fn make_kept_directory(tried: &Try) -> Result<()> {
 
 /// Looks whether all steps can be carried out, and writes the journal. `paths` are those that were
 /// chosen, if other changes stay in the try.
-fn start(tried: &Try, changes: &Changes, paths: Option<&ChosenPaths>) -> Result<RunningCommit> {
+fn start(
+    tried: &Try,
+    changes: &Changes,
+    paths: Option<&ChosenPaths>,
+    is_forced: bool,
+) -> Result<RunningCommit> {
     let is_nested = tried.meta.inside.is_some();
     needed_room::check(changes, &tried.overlay_directory())?;
     let trees = HeldTrees::hold(tried)?;
-    let steps = commit_steps::plan(changes, &trees, is_nested)?;
+    let steps = commit_steps::plan(changes, &trees, (is_nested, is_forced))?;
     if !is_nested {
         rights_check::check(&steps, &trees)?;
     }

@@ -34,8 +34,8 @@ pub(crate) const ALLOWED: &[u32] = &[
     0xc068_6611, 0x0001, 0x0002, 0x5460, 0x8100_9431,
     // Files: flags in both forms, version, FS_IOC_FIEMAP, FS_IOC_FSGETXATTR, FICLONERANGE, FICLONE.
     0x8008_6601, 0x8004_6601, 0x8008_7601, 0xc020_660b, 0x801c_581f, 0x4020_940d, 0x4004_9409,
-    // Pseudoterminals: number, lock, packets, signals, TIOCGEXCL, TIOCGPTPEER.
-    0x8004_5430, 0x4004_5431, 0x8004_5432, 0x4004_5436, 0x8004_5438, 0x8004_5439, 0x8004_5440, 0x5441,
+    // Pseudoterminals: number, lock, packets, signals, TIOCGEXCL, TIOCGPTPEER; TIOCGLCKTRMIOS.
+    0x5456, 0x8004_5430, 0x4004_5431, 0x8004_5432, 0x4004_5436, 0x8004_5438, 0x8004_5439, 0x8004_5440, 0x5441,
     // Terminals: attributes, flow, breaks, process group, session, size; not TIOCEXCL, TIOCSTI,
     // TIOCLINUX, TIOCCONS, TIOCSETD and TIOCSSERIAL.
     0x5402, 0x5403, 0x5404, 0x5405, 0x5406, 0x5407, 0x5408, 0x5409, 0x540a, 0x540b, 0x540e, 0x540f, 0x5410, 0x5411,

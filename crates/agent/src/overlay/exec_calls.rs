@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::call_results::{self, Call, PathBuffer};
-use super::kernel_calls::{self, OpenFile};
+use super::kernel_calls::{self, OpenFile, Stat};
 use super::layer::Layer;
 use super::link_index::IndexPath;
 use super::path_walk::{self, WalkOptions};
@@ -64,11 +64,15 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
         ViewEntry::Upper(_) | ViewEntry::Indexed(_) => true,
         _ => false,
     };
+    // The program sees the path by which it was executed: as `$0` of a script, as its name, in its
+    // auxiliary vector.
+    let is_as_named = found.kernel_agrees || follow && leads_to(layer, (dir, at), &found.entry);
     let indexed = IndexPath::of(&found);
     if let Some(script) = Script::read(&found) {
         let interpreter =
             path_walk::resolve(layer, AT_FDCWD, script.interpreter(), path_walk::FOLLOW)?;
         let is_changed = is_upper
+            || !is_as_named
             || interpreter.via_upper_symlink
             || matches!(interpreter.entry, ViewEntry::Upper(_) | ViewEntry::Indexed(_));
         if is_changed {
@@ -90,10 +94,10 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
     }
     if !is_upper {
         let named = [found.path.lower_address(), arguments, environment, 0, 0, 0];
-        let named = if found.kernel_agrees { *call } else { call.with(nr::EXECVE, &named) };
+        let named = if is_as_named { *call } else { call.with(nr::EXECVE, &named) };
         match below(&named)? {
             // Otherwise the path is on the agent's stack.
-            Exec::AsItStands if !found.kernel_agrees => {}
+            Exec::AsItStands if !is_as_named => {}
             exec => return Ok(exec),
         }
     }
@@ -104,6 +108,13 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
         None => list.put(found.path.as_bytes())?,
     };
     Ok(list.execute(path, arguments, environment))
+}
+
+/// True if the program's path leads to the lower entry in the lower tree as well.
+fn leads_to(layer: Layer, (dir, path): (Fd, u64), entry: &ViewEntry) -> bool {
+    let ViewEntry::Lower(stat) = entry else { return false };
+    Stat::lower_followed(layer, dir, path)
+        .is_ok_and(|found| found.origin().file == stat.origin().file)
 }
 
 /// First line of a script. The pairs are start and end of a part of `line`.

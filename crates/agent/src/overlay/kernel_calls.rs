@@ -71,6 +71,12 @@ impl Stat {
         })
     }
 
+    /// Reads the metadata of what a path of the program leads to in the lower tree, with all links
+    /// followed.
+    pub(super) fn lower_followed(layer: Layer, dir: Fd, path: u64) -> Result<Self> {
+        Self::from_statx(|statx| lower_syscall!(layer, nr::STATX, dir, path, 0, WANTED, statx))
+    }
+
     /// Reads the metadata of a descriptor of the lower tree.
     pub(super) fn of_lower_fd(layer: Layer, fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();

@@ -118,6 +118,20 @@ pub(super) fn found_at(tree: &HeldTree, path: &Path) -> Result<Option<(HeldEntry
     }
 }
 
+/// Returns the metadata of a lower entry that is about to be changed; `None` if it does not exist.
+/// Unless the commit `is_forced`, its directory must exist: another process may be about to bring
+/// that back.
+fn found_to_change(
+    tree: &HeldTree,
+    path: &Path,
+    is_forced: bool,
+) -> Result<Option<(HeldEntry, Metadata)>> {
+    if !is_forced {
+        tree.entry(path).map_err(io_error("examine", path))?;
+    }
+    found_at(tree, path)
+}
+
 /// True if an error says that an entry or its directory does not exist.
 pub(super) fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
@@ -125,12 +139,17 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
 
 /// Returns the steps that make the changes: files with several names; new names in append-only
 /// directories; removals, deepest first; new entries; permissions and times of directories.
-/// `is_nested` is true for a try inside another.
-pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Result<Vec<Step>> {
+/// `is_nested` is true for a try inside another, `is_forced` if changes of others do not matter.
+pub(super) fn plan(
+    changes: &Changes,
+    trees: &HeldTrees,
+    (is_nested, is_forced): (bool, bool),
+) -> Result<Vec<Step>> {
+    let found_to_change = |path: &Path| found_to_change(&trees.lower, path, is_forced);
     let mut steps = Vec::new();
     let of = |path: &PathBuf| JournalPath::of(trees.path_in_overlay(path));
     for names in &changes.linked {
-        if let Some((_, found)) = found_at(&trees.lower, &names.original)? {
+        if let Some((_, found)) = found_to_change(&names.original)? {
             let list = |paths: &[PathBuf]| paths.iter().map(of).collect();
             steps.push(Step::Join {
                 copy: of(&names.copy),
@@ -196,7 +215,7 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
     let (direct, installs): (Vec<_>, Vec<_>) = installs.into_iter().partition(is_direct);
     steps.extend(direct);
     for path in removed {
-        if let Some((_, found)) = found_at(&trees.lower, &path)? {
+        if let Some((_, found)) = found_to_change(&path)? {
             let before = EntryState::of(&found);
             steps.push(Step::Remove { path: JournalPath::of(&path), before });
         }
@@ -207,8 +226,7 @@ pub(super) fn plan(changes: &Changes, trees: &HeldTrees, is_nested: bool) -> Res
     // Deepest first: a change to an entry sets the time of its directory.
     let mut last = Vec::new();
     for change in changes.of_kind(ChangeKind::Attributes) {
-        let (upper, lower) = (&trees.upper, &trees.lower);
-        let found = (found_at(upper, &change.path)?, found_at(lower, &change.path)?);
+        let found = (found_at(&trees.upper, &change.path)?, found_to_change(&change.path)?);
         let (Some((from, wanted)), Some((to, there))) = found else { continue };
         let paths = (from.path_through_descriptor(), to.path_through_descriptor());
         let is_time_alone = wanted.mode() == there.mode()
