@@ -62,7 +62,7 @@ use crate::held_tree::HeldEntry;
 use crate::store::Try;
 use crate::try_changes::{Changes, FileType};
 use crate::{Change, ChangeKind, Error, ReadComparison, Result, io_error};
-use crate::{needed_room, recorded_reads, widened_modes};
+use crate::{narrowed_modes, needed_room, recorded_reads};
 
 /// Outcome of a commit.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ pub fn commit_chosen(
     force: bool,
 ) -> Result<CommitOutcome> {
     let _lock = tried.lock_ended()?;
-    widened_modes::narrow_left(&tried.overlay_directory());
+    narrowed_modes::narrow_left(&tried.overlay_directory());
     tried.check_no_nested()?;
     if let Some((_, 0)) = finish_undo(tried)? {
         return Ok(CommitOutcome::Done(Some(Changes::default())));
@@ -198,7 +198,7 @@ pub fn undo(tried: &Try) -> Result<UndoOutcome> {
 /// tree is changed, except by taking back what an interrupted commit has done.
 pub fn undo_chosen(tried: &Try, paths: Option<&ChosenPaths>) -> Result<UndoOutcome> {
     let _lock = tried.lock_ended()?;
-    widened_modes::narrow_left(&tried.overlay_directory());
+    narrowed_modes::narrow_left(&tried.overlay_directory());
     match finish_undo(tried)? {
         Some((_, 0)) => return Ok(UndoOutcome::Dropped),
         Some((undone, left)) if paths == Some(&undone) => {

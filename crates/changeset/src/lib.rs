@@ -25,7 +25,8 @@
 //! | `entry_metadata` | owners, permissions, attributes and times |
 //! | `held_tree` | directories held by descriptors, and their entries |
 //! | `widened_directory` | directories of an upper tree that are widened for a while |
-//! | `widened_modes` | notes of permissions that are widened, for after a kill |
+//! | `widened_modes` | notes of permissions that are widened |
+//! | `narrowed_modes` | permissions set back that a killed process has left widened |
 //!
 //! Invariant: a file has its real name only when it is complete. A name that another process has
 //! changed meanwhile is not touched unless the user asks for it.
@@ -39,6 +40,7 @@ mod entry_metadata;
 mod held_tree;
 mod install;
 mod linked_names;
+mod narrowed_modes;
 mod needed_room;
 mod printed_name;
 mod readable_entry;

@@ -27,7 +27,7 @@ fn files(state: &Path) -> Vec<PathBuf> {
     all_files(state).into_iter().filter(is_command).collect()
 }
 
-/// All records, once the logs of runs are merged into them.
+/// Records, with the logs of all runs merged into them.
 fn all_files(state: &Path) -> Vec<PathBuf> {
     pending_runs::merge_all(&Store::at(&state.join("runahead"), TOTAL_MAX));
     let list = state.join("runahead").read_dir().into_iter().flatten().flatten();

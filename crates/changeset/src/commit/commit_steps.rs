@@ -61,8 +61,8 @@ pub(super) enum Step {
     },
     /// Removes an entry. A directory must be empty by then.
     Remove { path: JournalPath, before: EntryState },
-    /// Gives the upper entry its name. `before` is the file that it replaces, `mode` the permissions
-    /// of a directory, and `new` the upper entry.
+    /// Gives the upper entry `new` its name. `before` is the file that it replaces, and `mode` the
+    /// permissions of a directory.
     Install {
         path: JournalPath,
         before: Option<EntryState>,

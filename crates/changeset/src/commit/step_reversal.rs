@@ -270,8 +270,8 @@ fn check_unchanged(entry: &HeldEntry, after: Option<&EntryState>) -> io::Result<
     }
 }
 
-/// Fails if the entry is not `new` or a copy of it, or something in it was changed later. A copy was
-/// made later itself.
+/// Fails if the entry is not `new` or a copy of it, or something in it was changed later. Of a copy
+/// that is not asked: it was made later itself.
 fn check_as_planned(entry: &HeldEntry, new: &EntryState, is_copied: bool) -> io::Result<()> {
     let found = entry.metadata()?;
     let is_it = new.has_contents_of(&EntryState::of(&found));

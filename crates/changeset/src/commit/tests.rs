@@ -181,7 +181,7 @@ fn killed_commit_is_taken_back() {
     });
 }
 
-/// Whether the commit has noted the step or not: what another process wrote into a new entry stays.
+/// Text of another process in a new entry stays, whether the commit has noted the step or not.
 #[test]
 fn an_undo_leaves_what_another_process_wrote_after_a_kill() {
     for name in ["keep/a", "new/deep/e", "turns"] {

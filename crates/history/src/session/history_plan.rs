@@ -13,7 +13,6 @@ use runahead_estimators::Identity;
 use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 
-use super::run_logger::{Recording, RunLogger};
 use super::unchanged_files::{self, is_known_absent};
 use runahead_admission::mount_table::Mounts;
 
@@ -113,14 +112,13 @@ impl Plan {
         let origin = Origin::new(line().map(|word| word.as_bytes()), here.as_os_str().as_bytes());
         if learning == Learning::Always
             && let Some(store) = &store
+            && let Err(error) = store.load(&keys.command)
         {
-            if let Err(error) = store.load(&keys.command) {
-                // A record that is damaged is of no use to a later run, either.
-                if matches!(error, run_file::HistoryError::Format { .. }) {
-                    let _ = store.forget(&keys.command);
-                }
-                tried("not replayed", error);
+            // A record that is damaged is of no use to a later run, either.
+            if matches!(error, run_file::HistoryError::Format { .. }) {
+                let _ = store.forget(&keys.command);
             }
+            tried("not replayed", error);
         }
         let program = path.map(|path| {
             let path = path.into_os_string().into_encoded_bytes();
@@ -281,14 +279,19 @@ impl Plan {
         self.learning == Learning::Always || accesses >= KEPT_ACCESSES_MIN
     }
 
-    /// Makes the logger of this run, if it is remembered.
-    pub(super) fn new_logger(&self) -> Option<RunLogger> {
-        Some(RunLogger::new(self.store.clone()?, self.keys))
+    /// Store in which the run is remembered, if it is.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
     }
 
-    /// Begins the log of this run.
-    pub(super) fn begin_log(&self, recording: &mut Recording) {
-        recording.log(&self.keys, &self.origin);
+    /// Keys of the command.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Command line and directory.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Paths where a record may have been shipped with the program.

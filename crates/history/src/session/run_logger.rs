@@ -19,7 +19,8 @@ use crate::run_file::{HistoryError, TEMPORARY};
 use crate::run_log::{LOG_MAX, LogBuffer};
 use crate::{AccessKind, Keys, Origin, PathState, Recorder, Store};
 
-use super::session_history::{History, lock};
+use super::locking::lock;
+use super::unchanged_files::SessionFilesystems;
 
 /// Intervals between two batches: after one that had entries, and at most, when there are none.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
@@ -167,6 +168,8 @@ impl LogFile {
 pub(super) struct RunLogger {
     store: Store,
     keys: Keys,
+    recording: Arc<Mutex<Recording>>,
+    places: Arc<SessionFilesystems>,
     /// The log; `None` while the thread writes to it.
     file: Mutex<Option<LogFile>>,
     file_is_back: Condvar,
@@ -176,11 +179,17 @@ pub(super) struct RunLogger {
 }
 
 impl RunLogger {
-    /// Makes the logger of a run under these keys.
-    pub(super) fn new(store: Store, keys: Keys) -> Self {
+    /// Makes the logger of a run that is remembered under these keys.
+    pub(super) fn new(
+        (store, keys): (Store, Keys),
+        recording: Arc<Mutex<Recording>>,
+        places: Arc<SessionFilesystems>,
+    ) -> Self {
         RunLogger {
             store,
             keys,
+            recording,
+            places,
             file: Mutex::new(Some(LogFile::default())),
             file_is_back: Condvar::new(),
             is_over: Mutex::new(false),
@@ -235,12 +244,11 @@ impl RunLogger {
 }
 
 /// Starts the thread. If that fails, everything is written when the command has ended.
-pub(super) fn start(history: Arc<History>) {
+pub(super) fn start(logger: Arc<RunLogger>) {
     let work = move || {
-        let Some(logger) = &history.logger else { return };
         let mut interval = INTERVALS.0;
         while logger.wait(interval) {
-            interval = match history.log_batch(logger) {
+            interval = match logger.log_batch() {
                 Batch::Full => Duration::ZERO,
                 Batch::Some => INTERVALS.0,
                 Batch::Empty => INTERVALS.1.min(INTERVALS.0.max(2 * interval)),
@@ -259,17 +267,16 @@ enum Batch {
     Full,
 }
 
-impl History {
+impl RunLogger {
     /// Appends what is new to the log.
-    fn log_batch(&self, logger: &RunLogger) -> Batch {
-        let Some(recording) = &self.recording else { return Batch::Empty };
-        let Some(mut file) = lock(&logger.file).take() else { return Batch::Empty };
-        let paths = lock(recording).take_paths(EXAMINED_MAX);
-        let frame = self.examine(recording, &paths, false);
+    fn log_batch(&self) -> Batch {
+        let Some(mut file) = lock(&self.file).take() else { return Batch::Empty };
+        let paths = lock(&self.recording).take_paths(EXAMINED_MAX);
+        let frame = self.examine(&paths, false);
         if let Some(frame) = &frame {
-            file.append(logger, frame);
+            file.append(self, frame);
         }
-        logger.put_back(file);
+        self.put_back(file);
         match frame {
             _ if paths.len() == EXAMINED_MAX => Batch::Full,
             Some(_) => Batch::Some,
@@ -278,15 +285,10 @@ impl History {
     }
 
     /// Examines paths, and returns a frame with all new entries.
-    fn examine(
-        &self,
-        recording: &Mutex<Recording>,
-        paths: &[(u32, Vec<u8>)],
-        is_last: bool,
-    ) -> Option<Vec<u8>> {
+    fn examine(&self, paths: &[(u32, Vec<u8>)], is_last: bool) -> Option<Vec<u8>> {
         let states: Vec<_> = paths.iter().map(|(_, path)| self.places.examine(path)).collect();
         let mut log = {
-            let mut recording = lock(recording);
+            let mut recording = lock(&self.recording);
             for ((path, _), state) in paths.iter().zip(states) {
                 recording.add_state(*path, state, is_last);
             }
@@ -297,27 +299,26 @@ impl History {
 
     /// Writes the rest of the log, when the command has ended and no process can report any more.
     /// It is dropped unless the run `is_kept`. Returns the reason that nothing is learned.
-    pub(super) fn complete_log(&self, is_kept: bool, was_killed: bool) -> Option<HistoryError> {
-        let (logger, recording) = (self.logger.as_ref()?, self.recording.as_ref()?);
-        *lock(&logger.is_over) = true;
-        logger.over.notify_all();
-        let Some(mut file) = logger.take_file() else {
+    pub(super) fn complete(&self, is_kept: bool, was_killed: bool) -> Option<HistoryError> {
+        *lock(&self.is_over) = true;
+        self.over.notify_all();
+        let Some(mut file) = self.take_file() else {
             return Some(HistoryError::NoPlace("its file system did not answer in time"));
         };
         if !is_kept {
             file.discard();
             return None;
         }
-        let paths = lock(recording).take_paths(EXAMINED_MAX);
-        if let Some(frame) = self.examine(recording, &paths, true) {
-            file.append(logger, &frame);
+        let paths = lock(&self.recording).take_paths(EXAMINED_MAX);
+        if let Some(frame) = self.examine(&paths, true) {
+            file.append(self, &frame);
         }
         let mut end = LogBuffer::default();
         end.end(was_killed);
         if let Some(frame) = end.take_frame() {
-            file.append(logger, &frame);
+            file.append(self, &frame);
         }
-        file.complete(logger);
+        file.complete(self);
         file.failure
     }
 }

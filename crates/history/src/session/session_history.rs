@@ -2,7 +2,7 @@
 //! with the replayed run.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{AccessKind, Follower, RANGE_MAX};
@@ -15,6 +15,7 @@ use runahead_estimators::access_identity::BLOCK_BYTES;
 use runahead_inject::Ended;
 
 use super::history_plan::{Plan, ReplayRecord as PlannedReplay};
+use super::locking::lock;
 use super::replay_account::{HistoryStats, Recorded, Replayed};
 use super::replay_listener::{Event, ReplayListener, must_wake};
 use super::replayed_run::ReplayedRun;
@@ -30,10 +31,10 @@ const REPORT_MAX: u64 = 4 << 30;
 pub struct History {
     /// Plan of what is recorded and replayed.
     pub plan: Arc<Plan>,
-    pub(super) places: SessionFilesystems,
-    pub(super) recording: Option<Mutex<Recording>>,
+    places: Arc<SessionFilesystems>,
+    pub(super) recording: Option<Arc<Mutex<Recording>>>,
     /// Logger of the run, if it is remembered.
-    pub(super) logger: Option<RunLogger>,
+    pub(super) logger: Option<Arc<RunLogger>>,
     /// Run that is replayed; set when it has been read, if ever.
     pub(super) followed: OnceLock<ReplayedRun>,
     reporters: Mutex<Reporters>,
@@ -50,26 +51,24 @@ struct Reporters {
     had_any: bool,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl History {
     /// Makes the history of a command that is about to start.
     pub fn new(plan: Arc<Plan>) -> Arc<Self> {
-        let logger = plan.new_logger();
+        let places = Arc::new(SessionFilesystems::now(plan.excluded()));
         let recording = plan.records().then(|| {
             let mut recording = Recording::default();
-            if logger.is_some() {
-                plan.begin_log(&mut recording);
+            if plan.store().is_some() {
+                recording.log(plan.keys(), plan.origin());
             }
             if let Some((path, key)) = &plan.program {
                 recording.add_access(path, key.raw(), AccessKind::Execute);
             }
-            Mutex::new(recording)
+            Arc::new(Mutex::new(recording))
+        });
+        let logger = plan.store().zip(recording.clone()).map(|(store, recording)| {
+            Arc::new(RunLogger::new((store.clone(), *plan.keys()), recording, places.clone()))
         });
         let (present, left) = (Mutex::default(), Condvar::new());
-        let places = SessionFilesystems::now(plan.excluded());
         Arc::new(History {
             places,
             plan,
@@ -125,8 +124,8 @@ impl History {
         present.processes.push(shared.clone());
         let is_first = !std::mem::replace(&mut present.had_any, true);
         drop(present);
-        if is_first && self.logger.is_some() {
-            run_logger::start(self.clone());
+        if let Some(logger) = self.logger.as_ref().filter(|_| is_first) {
+            run_logger::start(logger.clone());
         }
         ReporterGuard { history: self.clone(), shared }
     }
@@ -226,7 +225,8 @@ impl History {
             // Most runs never wait: nothing of them is kept.
             let is_kept = (lock(&self.reporters).had_any || self.plan.complains())
                 && self.plan.is_worth_keeping(accesses);
-            let failure = self.complete_log(is_kept, was_killed);
+            let logger = self.logger.as_ref();
+            let failure = logger.and_then(|logger| logger.complete(is_kept, was_killed));
             let failure = failure.filter(|_| self.plan.complains());
             stats.complaints.extend(failure.map(|error| format!("nothing is learned: {error}")));
         }
