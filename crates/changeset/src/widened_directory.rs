@@ -59,7 +59,7 @@ pub(crate) struct WidenedDirectories {
 }
 
 impl WidenedDirectories {
-    /// Empty list for an upper tree. What is widened is noted in the directory of the try's changes.
+    /// Empty list for an upper tree. What is widened is noted beside that tree.
     pub(crate) fn of(overlay_directory: &Path) -> Self {
         WidenedDirectories { all: Vec::new(), modes: WidenedModes::of(overlay_directory) }
     }

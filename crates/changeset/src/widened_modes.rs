@@ -1,6 +1,6 @@
-//! Notes of permissions that are widened for a while, in the directory of a try's changes. A process
-//! that is killed meanwhile leaves them so, and the next commit or undo sets them back
-//! (`narrowed_modes.rs`).
+//! Notes of permissions that are widened for a while. They lie beside the upper tree of a try. A
+//! process that is killed meanwhile leaves the permissions wide, and the next commit or undo sets
+//! them back (`narrowed_modes.rs`).
 
 use std::cell::OnceCell;
 use std::fs::{File, Metadata};

@@ -9,7 +9,7 @@
 //! | `replay_listener` | wakes the replay, and counts what it does |
 //! | [`replay`] | hands a recorded run to the prefetcher, bounded in how far it is ahead |
 //! | `unchanged_files` | file systems without stored files; files that have not changed |
-//! | `locking` | mutexes that stay usable after a panic |
+//! | `mutex_locking` | mutexes that stay usable after a panic |
 //! | [`replay_account`] | results, for the statistics |
 //!
 //! For both, agents report each access of their process once (`abi::agent_config::tell`), through
@@ -21,7 +21,7 @@
 //! before it ended are kept.
 
 pub mod history_plan;
-mod locking;
+mod mutex_locking;
 pub mod replay;
 pub mod replay_account;
 mod replay_listener;

@@ -33,7 +33,7 @@ use runahead_admission::slow_devices::DeviceWaits;
 use runahead_estimators::{Identity, Ticks};
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
-use super::locking::lock;
+use super::mutex_locking::lock;
 use super::replay_listener::Event;
 use super::replayed_run::ReplayedRun;
 use super::session_history::History;

@@ -19,7 +19,7 @@ use crate::run_file::{HistoryError, TEMPORARY};
 use crate::run_log::{LOG_MAX, LogBuffer};
 use crate::{AccessKind, Keys, Origin, PathState, Recorder, Store};
 
-use super::locking::lock;
+use super::mutex_locking::lock;
 use super::unchanged_files::SessionFilesystems;
 
 /// Intervals between two batches: after one that had entries, and at most, when there are none.

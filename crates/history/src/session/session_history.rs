@@ -15,7 +15,7 @@ use runahead_estimators::access_identity::BLOCK_BYTES;
 use runahead_inject::Ended;
 
 use super::history_plan::{Plan, ReplayRecord as PlannedReplay};
-use super::locking::lock;
+use super::mutex_locking::lock;
 use super::replay_account::{HistoryStats, Recorded, Replayed};
 use super::replay_listener::{Event, ReplayListener, must_wake};
 use super::replayed_run::ReplayedRun;

@@ -18,7 +18,7 @@ use runahead_estimators::{Identity, Piece, TickRate};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
 
-use super::locking::lock;
+use super::mutex_locking::lock;
 use super::session_history::History;
 use super::{Plan, unchanged_files};
 
