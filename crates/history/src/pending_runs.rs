@@ -7,10 +7,24 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::run_log::{self, LOG_MAX, LoggedRun};
-use crate::{CommandKey, Run, Store, merge, run_file};
+use crate::{CommandKey, Keys, Run, Store, merge, run_file};
+
+/// The record of a command as it is once the log of its latest run is merged; `None` if there is no
+/// such log. Nothing is written.
+pub fn merged_record(store: &Store, keys: &Keys) -> Option<Run> {
+    let LoggedRun { keys: logged, run, was_killed } = read(&store.pending_log(keys))?;
+    if logged != *keys {
+        return None;
+    }
+    Some(match store.load(&keys.command) {
+        Ok(Some(known)) => merge::merge(&known, &run, !was_killed),
+        _ => run,
+    })
+}
 
 /// Merges all logs of runs of the program.
 pub fn merge_of_program(store: &Store, program: &CommandKey) {
@@ -26,12 +40,17 @@ pub fn merge_all(store: &Store) {
 
 fn merge_in(store: &Store, directory: &Path) {
     for path in logs_in(directory) {
+        let number = |path: &PathBuf| path.metadata().ok().map(|found| found.ino());
+        let before = number(&path);
         // A log that cannot be read is of no use to a later run, either.
         if let Some(logged) = read(&path) {
-            // Nobody can be told: the command that was recorded has ended long ago.
+            // The command that was recorded has ended long ago: no error can be reported.
             let _ = learn(store, logged);
         }
-        let _ = fs::remove_file(&path);
+        // A session that has ended meanwhile may have put its own log there.
+        if number(&path) == before {
+            let _ = fs::remove_file(&path);
+        }
     }
     // It fails if a session writes there.
     let _ = fs::remove_dir(directory);

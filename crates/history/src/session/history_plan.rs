@@ -233,10 +233,20 @@ impl Plan {
             });
         }
         let store = self.store.as_ref()?;
-        pending_runs::merge_of_program(store, &self.keys.program);
-        let known = self.keys.all().into_iter().find_map(|key| store.load(&key).ok()?);
+        let load = |key: CommandKey| store.load(&key).ok()?;
+        let own = pending_runs::merged_record(store, &self.keys);
+        let known = own.or_else(|| load(self.keys.command)).or_else(|| {
+            pending_runs::merge_of_program(store, &self.keys.program);
+            self.keys.all().into_iter().find_map(load)
+        });
         let run = Arc::new(known.or_else(|| self.shipped())?);
         Some(ReplayRecord { is_own: run.command == self.keys.command, run })
+    }
+
+    /// Merges the logs of the program's runs into the records. Takes long after a long run.
+    pub(super) fn merge_logs(&self) {
+        let store = self.store.iter().filter(|_| self.named.is_none());
+        store.for_each(|store| pending_runs::merge_of_program(store, &self.keys.program));
     }
 
     /// Loads the record shipped with the program: next to it, or in [`SHIPPED_DIRECTORY`]. Only

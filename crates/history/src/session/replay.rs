@@ -165,10 +165,24 @@ fn start(
         let places = followed.run.paths.len() as u64;
         let client = prefetcher.client(Arc::new(ReplaySink { sender, places }));
         let replay = Replay::new(history.clone(), followed.run.clone(), client);
+        merge_beside(&history);
         replay.run_loop(&prefetcher, &events, &waits);
     };
     let thread = std::thread::Builder::new().name("replay".into()).stack_size(STACK_BYTES);
     let _ = thread.spawn(work);
+}
+
+/// Merges earlier runs into the records in a thread of the lowest priority. If the command ends
+/// before that is done, the next run of the program does it.
+fn merge_beside(history: &Arc<History>) {
+    /// Lowest priority (nice(2)).
+    const LOWEST: i32 = 19;
+    let plan = history.plan.clone();
+    let work = move || {
+        let _ = rustix::process::nice(LOWEST);
+        plan.merge_logs();
+    };
+    let _ = std::thread::Builder::new().name("merge".into()).spawn(work);
 }
 
 impl History {
