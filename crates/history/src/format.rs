@@ -195,7 +195,8 @@ fn drop_unused_places(run: &mut Run) {
     run.paths = places;
 }
 
-fn checksum(bytes: &[u8]) -> u64 {
+/// SipHash-1-3 of bytes.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);
     hasher.finish()

@@ -5,8 +5,7 @@
 //! merge one twice does no harm: its accesses are in the records already. So no lock is needed, and
 //! a process that is killed meanwhile leaves each record as it was, or as it becomes.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ use crate::{CommandKey, Keys, Run, Store, merge, run_file};
 /// The record of a command as it is once the log of its latest run is merged; `None` if there is no
 /// such log. Nothing is written.
 pub fn merged_record(store: &Store, keys: &Keys) -> Option<Run> {
-    let LoggedRun { keys: logged, run, was_killed } = read(&store.pending_log(keys))?;
+    let LoggedRun { keys: logged, run, was_killed } = read(store, &store.pending_log(keys))?;
     if logged != *keys {
         return None;
     }
@@ -43,7 +42,7 @@ fn merge_in(store: &Store, directory: &Path) {
         let number = |path: &PathBuf| path.metadata().ok().map(|found| found.ino());
         let before = number(&path);
         // A log that cannot be read is of no use to a later run, either.
-        if let Some(logged) = read(&path) {
+        if let Some(logged) = read(store, &path) {
             // The command that was recorded has ended long ago: no error can be reported.
             let _ = learn(store, logged);
         }
@@ -62,12 +61,10 @@ fn logs_in(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_log).collect()
 }
 
-fn read(path: &Path) -> Option<LoggedRun> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    let limit = 2 * LOG_MAX as u64;
-    file.take(limit).read_to_end(&mut bytes).ok()?;
-    run_log::read(&bytes)
+/// Reads a log, if no other user can write to the store.
+fn read(store: &Store, path: &Path) -> Option<LoggedRun> {
+    store.check().ok()?;
+    run_log::read(&run_file::read_regular(path, 2 * LOG_MAX).ok()?)
 }
 
 /// Updates the records under all keys of a run.
@@ -106,4 +103,59 @@ fn update_record(
         return Ok(true);
     }
     store.save(&merged).map(|()| false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::run_log::LogBuffer;
+    use crate::store::TOTAL_MAX;
+    use crate::{AccessKind, Origin, Recorder};
+
+    /// Makes a store with the log of a run of one access.
+    fn store_with_log(dir: &Path, keys: &Keys) -> Store {
+        let store = Store::at(&dir.join("store"), TOTAL_MAX);
+        store.prepare().expect("made");
+        let (mut buffer, mut recorder) = (LogBuffer::default(), Recorder::default());
+        buffer.start(keys, &Origin::default());
+        let number = recorder.add_access(b"/a", 1, AccessKind::Lookup).expect("it is new");
+        buffer.paths_of(&recorder);
+        buffer.access(number, AccessKind::Lookup);
+        buffer.end(false);
+        fs::create_dir_all(store.pending_directory(&keys.program)).expect("made");
+        let frame = buffer.take_frame().expect("it has entries");
+        fs::write(store.pending_log(keys), frame).expect("written");
+        store
+    }
+
+    #[test]
+    fn logs_that_another_user_could_write_are_not_read() {
+        let place = tempfile::tempdir().expect("a directory");
+        let keys = Keys { command: [1; 16], place: [2; 16], program: [3; 16] };
+        let store = store_with_log(place.path(), &keys);
+        let mode = |mode| {
+            fs::set_permissions(store.dir(), fs::Permissions::from_mode(mode)).expect("ours");
+        };
+        mode(0o777);
+        assert!(merged_record(&store, &keys).is_none());
+        mode(0o700);
+        assert_eq!(merged_record(&store, &keys).expect("it is there").accesses.len(), 1);
+        let other = Keys { place: [9; 16], ..keys };
+        assert!(merged_record(&store, &other).is_none(), "it is another run's");
+    }
+
+    #[test]
+    fn a_log_that_is_no_file_is_dropped() {
+        let place = tempfile::tempdir().expect("a directory");
+        let keys = Keys::default();
+        let store = store_with_log(place.path(), &keys);
+        fs::remove_file(store.pending_log(&keys)).expect("ours");
+        let made = std::process::Command::new("mkfifo").arg(store.pending_log(&keys)).status();
+        assert!(made.expect("mkfifo is there").success());
+        assert!(merged_record(&store, &keys).is_none());
+        merge_all(&store);
+        assert!(store.pending_directories().is_empty());
+    }
 }

@@ -59,6 +59,12 @@ impl HistoryError {
 
 /// Reads the run that is recorded in `path`.
 pub fn load(path: &Path) -> Result<Run, HistoryError> {
+    let bytes = read_regular(path, FILE_MAX)?;
+    format::decode(&bytes).map_err(|error| HistoryError::Format { path: path.to_owned(), error })
+}
+
+/// Reads a regular file of at most `max` bytes.
+pub(crate) fn read_regular(path: &Path, max: usize) -> Result<Vec<u8>, HistoryError> {
     // Opening never waits, whatever kind of file it is.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
@@ -68,16 +74,16 @@ pub fn load(path: &Path) -> Result<Run, HistoryError> {
         return Err(HistoryError::NotAFile(path.to_owned()));
     }
     // Checked before reading, since the file may be of any size.
-    if meta.len() > FILE_MAX as u64 {
+    if meta.len() > max as u64 {
         return Err(HistoryError::TooLong(path.to_owned()));
     }
     let mut bytes = Vec::new();
-    let longest = FILE_MAX as u64 + 1;
+    let longest = max as u64 + 1;
     file.take(longest).read_to_end(&mut bytes).map_err(HistoryError::system("read", path))?;
-    if bytes.len() > FILE_MAX {
+    if bytes.len() > max {
         return Err(HistoryError::TooLong(path.to_owned()));
     }
-    format::decode(&bytes).map_err(|error| HistoryError::Format { path: path.to_owned(), error })
+    Ok(bytes)
 }
 
 /// Absolute path, without links, to which a run recorded in `path` will be written. Only a regular

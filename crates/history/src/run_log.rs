@@ -15,12 +15,11 @@
 //! value is checked.
 
 use std::collections::HashMap;
-use std::hash::Hasher;
 
 use runahead_abi::PATH_MAX;
 use serde::{Deserialize, Serialize};
-use siphasher::sip::SipHasher13;
 
+use crate::format::checksum;
 use crate::{AccessKind, Keys, Origin, PATHS_MAX, PathState, RANGE_MAX, Recorder, Run};
 
 /// Version of the layout. Logs of other versions are dropped.
@@ -29,7 +28,7 @@ const VERSION: u32 = 1;
 const FRAME_MAX: usize = 16 << 20;
 /// Bytes of a frame before its block.
 const HEAD: usize = 16;
-/// Longest log, in bytes. What comes later is counted as lost.
+/// Longest log, in bytes. Of a longer run the start is kept.
 pub const LOG_MAX: usize = 32 << 20;
 
 /// Entry of a log. Paths are numbered in their order, from 0.
@@ -147,12 +146,6 @@ fn frame(text: &[u8]) -> Option<Vec<u8>> {
     bytes.extend_from_slice(&checksum(&block).to_le_bytes());
     bytes.extend_from_slice(&block);
     Some(bytes)
-}
-
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 /// Run that was read from a log.

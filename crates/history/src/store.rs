@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// Checks that the directory is the user's own, and that no other user can write to it.
-    fn check(&self) -> Result<(), HistoryError> {
+    pub(crate) fn check(&self) -> Result<(), HistoryError> {
         let meta = fs::metadata(&self.dir)
             .map_err(HistoryError::system("use the directory", &self.dir))?;
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {

@@ -116,6 +116,8 @@ struct OpenLog {
     file: File,
     temporary: PathBuf,
     bytes: usize,
+    /// True if a frame had no room: what comes later may be about its paths.
+    is_full: bool,
 }
 
 #[derive(Default)]
@@ -125,23 +127,29 @@ struct LogFile {
 }
 
 impl LogFile {
-    fn append(&mut self, logger: &RunLogger, frame: &[u8]) {
+    fn append(&mut self, logger: &RunLogger, frame: &[u8], is_end: bool) {
         if self.failure.is_some() {
             return;
         }
-        if let Err(error) = self.try_append(logger, frame) {
+        if let Err(error) = self.try_append(logger, frame, is_end) {
             self.failure = Some(error);
             self.discard();
         }
     }
 
-    fn try_append(&mut self, logger: &RunLogger, frame: &[u8]) -> Result<(), HistoryError> {
+    fn try_append(
+        &mut self,
+        logger: &RunLogger,
+        frame: &[u8],
+        is_end: bool,
+    ) -> Result<(), HistoryError> {
         let open = match &mut self.open {
             Some(open) => open,
             None => self.open.insert(logger.create()?),
         };
-        if open.bytes + frame.len() > LOG_MAX {
-            return Err(HistoryError::NoPlace("the run is too long"));
+        open.is_full |= open.bytes + frame.len() > LOG_MAX;
+        if open.is_full && !is_end {
+            return Ok(());
         }
         open.bytes += frame.len();
         open.file.write_all(frame).map_err(HistoryError::system("write", &open.temporary))
@@ -207,7 +215,7 @@ impl RunLogger {
         let mut options = OpenOptions::new();
         let made = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary);
         let file = made.map_err(HistoryError::system("write", &temporary))?;
-        Ok(OpenLog { file, temporary, bytes: 0 })
+        Ok(OpenLog { file, temporary, bytes: 0, is_full: false })
     }
 
     /// Waits for the next batch; false if the command has ended.
@@ -274,7 +282,7 @@ impl RunLogger {
         let paths = lock(&self.recording).take_paths(EXAMINED_MAX);
         let frame = self.examine(&paths, false);
         if let Some(frame) = &frame {
-            file.append(self, frame);
+            file.append(self, frame, false);
         }
         self.put_back(file);
         match frame {
@@ -311,12 +319,12 @@ impl RunLogger {
         }
         let paths = lock(&self.recording).take_paths(EXAMINED_MAX);
         if let Some(frame) = self.examine(&paths, true) {
-            file.append(self, &frame);
+            file.append(self, &frame, false);
         }
         let mut end = LogBuffer::default();
         end.end(was_killed);
         if let Some(frame) = end.take_frame() {
-            file.append(self, &frame);
+            file.append(self, &frame, true);
         }
         file.complete(self);
         file.failure
