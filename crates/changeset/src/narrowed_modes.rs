@@ -30,15 +30,14 @@ pub(crate) fn narrow_left(overlay_directory: &Path) {
     let mut left: Vec<_> = left.into_values().collect();
     // The last first: what lies in a directory can be reached as long as that is widened.
     left.sort_by_key(|(line, _)| std::cmp::Reverse(*line));
-    for (_, widened) in left {
-        narrow(&widened);
+    if let Ok(tree) = HeldTree::whole(Rc::default()) {
+        left.iter().for_each(|(_, widened)| _ = narrow(&tree, widened));
     }
     let _ = fs::remove_file(path);
 }
 
 /// Sets the permissions of one entry back, unless something else has changed them since.
-fn narrow(widened: &Widened) -> Option<()> {
-    let tree = HeldTree::whole(Rc::default()).ok()?;
+fn narrow(tree: &HeldTree, widened: &Widened) -> Option<()> {
     let entry = tree.entry(Path::new(&OsString::from_vec(widened.path.clone()))).ok()?;
     let found = entry.metadata().ok()?;
     let is_it = number(&found) == widened.file && found.mode() & PERMISSIONS == widened.wide;
