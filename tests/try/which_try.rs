@@ -1,6 +1,7 @@
 //! Selection of the try that a subcommand without a name is about, and what it reports.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use runahead_tests::{End, Outcome, Run, runahead};
 
@@ -137,6 +138,22 @@ fn a_try_that_changed_nothing_keeps_its_name() {
     assert!(!place.work.join("x").exists(), "the older try was not taken");
     assert_eq!(place.tried(&["commit", &id]).end, End::Exit(1), "it is gone");
     assert_eq!(place.tried(&["undo", &older[0]]).end, End::Exit(0));
+}
+
+#[test]
+fn an_entry_made_and_removed_again_gives_its_directory_a_time() {
+    let place = Place::filled("made-and-removed");
+    let directory = place.work.join("inner");
+    fs::create_dir(&directory).expect("it is ours");
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let opened = fs::File::open(&directory).expect("it is ours");
+    opened.set_modified(old).expect("it is ours");
+    place.shell("echo > inner/x; rm inner/x");
+    let modified = || fs::metadata(&directory).and_then(|found| found.modified()).expect("it is");
+    assert_eq!(modified(), old);
+    let commit = place.tried(&["commit"]);
+    assert!(commit.complaints().contains("has changed nothing"), "{commit:?}");
+    assert!(modified() > old, "as without the try");
 }
 
 #[test]

@@ -63,17 +63,21 @@ impl Origins {
     }
 }
 
+/// True if an error says that an entry or its directory does not exist.
+pub(crate) fn is_absence(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
 /// Returns the current metadata of a path; `None` if nothing is there, or if links above it lead in
 /// a circle.
 pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
     let is_circle = |error: &std::io::Error| {
         error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
     };
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
-        Err(error) if is_circle(&error) => Ok(None),
+        Err(error) if is_absence(&error) || is_circle(&error) => Ok(None),
         Err(error) => Err(io_error("examine", path)(error)),
     }
 }

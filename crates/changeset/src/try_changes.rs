@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runahead_abi::overlay::{Origin, UPPER};
@@ -13,7 +13,9 @@ use crate::copied_entry::have_same_contents;
 use crate::entry_metadata::{could_change_owner, have_same_attributes};
 use crate::linked_names::{LinkIndex, LinkedNames, find_linked_names};
 use crate::printed_name::serialize_path;
-use crate::recorded_origins::{Origins, current_metadata, is_same_directory, is_unchanged};
+use crate::recorded_origins::{
+    Origins, current_metadata, is_absence, is_same_directory, is_unchanged,
+};
 use crate::widened_directory::WidenedDirectories;
 use crate::{Error, Result, io_error};
 
@@ -52,12 +54,17 @@ pub enum FileType {
 impl FileType {
     /// Returns the type of an existing entry.
     pub fn of(found: &Metadata) -> Self {
-        match found.file_type() {
-            kind if kind.is_dir() => FileType::Directory,
-            kind if kind.is_symlink() => FileType::Symlink,
-            kind if kind.is_fifo() => FileType::Fifo,
-            kind if kind.is_socket() => FileType::Socket,
-            kind if kind.is_file() => FileType::File,
+        Self::of_mode(found.mode())
+    }
+
+    /// Returns the type that is a part of `mode` (`st_mode`, stat(3type)).
+    fn of_mode(mode: u32) -> Self {
+        match rustix::fs::FileType::from_raw_mode(mode) {
+            rustix::fs::FileType::Directory => FileType::Directory,
+            rustix::fs::FileType::Symlink => FileType::Symlink,
+            rustix::fs::FileType::Fifo => FileType::Fifo,
+            rustix::fs::FileType::Socket => FileType::Socket,
+            rustix::fs::FileType::RegularFile => FileType::File,
             _ => FileType::Device,
         }
     }
@@ -170,6 +177,12 @@ impl Changes {
     /// True if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// True if a commit sets the times of directories, even where there are no changes: what was made
+    /// in them was removed again.
+    pub fn sets_times(&self) -> bool {
+        !self.times.is_empty()
     }
 
     /// Number of changes.
@@ -316,28 +329,33 @@ impl Changes {
         }
         let is_replaced = above.is_some();
         for entry in walkdir::WalkDir::new(path).follow_root_links(false) {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error)
-                    if error.io_error().map(std::io::Error::kind)
-                        == Some(std::io::ErrorKind::NotFound) =>
-                {
-                    continue;
-                }
-                Err(error) => {
-                    let path = error.path().unwrap_or(path).to_owned();
-                    return Err(io_error("examine", &path)(error.into()));
-                }
+            let listed = match entry {
+                Ok(entry) => entry.into_path(),
+                Err(error) => match (error.path().map(Path::to_owned), error.io_error()) {
+                    (Some(path), Some(cause)) if is_absence(cause) => path,
+                    (listed, _) => {
+                        let path = listed.as_deref().unwrap_or(path);
+                        return Err(io_error("examine", path)(error.into()));
+                    }
+                },
             };
-            let Some(current) = current_metadata(entry.path())? else { continue };
-            let conflict = match origins.of(entry.path()) {
-                Some(origin) => describe_conflict(Some(origin), Some(&current)),
-                None => Some("it was made meanwhile".to_owned()),
+            let current = current_metadata(&listed)?;
+            let origin = origins.of(&listed);
+            if current.is_none() && listed == path && has_directory(path)? {
+                // Another process has removed it too.
+                continue;
+            }
+            let conflict = match (origin, &current) {
+                // Another process may be about to bring it back, with its directory.
+                (_, None) => Some("it was removed meanwhile".to_owned()),
+                (Some(origin), _) => describe_conflict(Some(origin), current.as_ref()),
+                (None, _) => Some("it was made meanwhile".to_owned()),
             };
+            let was = origin.map_or(FileType::File, |origin| FileType::of_mode(origin.mode as u32));
             let change = Change {
-                path: entry.path().to_owned(),
+                path: listed,
                 kind: ChangeKind::Deleted,
-                file_type: FileType::of(&current),
+                file_type: current.as_ref().map_or(was, FileType::of),
                 conflict,
                 in_new_directory: false,
                 replaces_other_type: false,
@@ -347,7 +365,6 @@ impl Changes {
                 false => self.add(change),
             }
         }
-        // If another process has removed it too, nothing is left to do.
         Ok(())
     }
 }
@@ -381,6 +398,14 @@ fn open_both(a: &Path, b: &Path) -> std::io::Result<(fs::File, fs::File)> {
 /// the user cannot set belongs to the user.
 pub(crate) fn have_same_owners(upper: &Metadata, real: &Metadata) -> bool {
     !could_change_owner(real) || (upper.uid(), upper.gid()) == (real.uid(), real.gid())
+}
+
+/// True if the directory of `path` exists.
+fn has_directory(path: &Path) -> Result<bool> {
+    path.parent().map_or(Ok(true), |parent| {
+        let found = current_metadata(parent)?;
+        Ok(found.is_some_and(|found| found.is_dir()))
+    })
 }
 
 /// Describes what another process has done meanwhile to a name that led to `origin`.

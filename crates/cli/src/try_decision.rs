@@ -51,7 +51,8 @@ pub fn commit_or_report(
     force: bool,
     report: Report,
 ) -> Result<i32> {
-    if tried.meta.unchanged && paths.is_none() {
+    let is_unchanged = tried.meta.unchanged && paths.is_none();
+    if is_unchanged && !Changes::read(&tried.overlay_directory())?.sets_times() {
         return undo_and_report(tried, None, report, "").map(|()| 0);
     }
     let is_resumed = commit::is_interrupted(tried);
@@ -61,7 +62,11 @@ pub fn commit_or_report(
     };
     match commit::commit_chosen(tried, paths, force)? {
         CommitOutcome::Done(changes) => {
-            report_done(tried, report, &format!("committed: {}", summarize(&changes)));
+            let done = match is_unchanged {
+                true => "has changed nothing".to_owned(),
+                false => format!("committed: {}", summarize(&changes)),
+            };
+            report_done(tried, report, &done);
             return Ok(0);
         }
         CommitOutcome::Partly(changes, left) => {

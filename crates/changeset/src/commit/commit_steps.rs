@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use super::file_rights;
 use super::held_trees::HeldTrees;
 use crate::entry_metadata::{could_change_owner, have_same_attributes, is_own};
 use crate::held_tree::{HeldEntry, HeldTree};
+use crate::recorded_origins::is_absence;
 use crate::try_changes::{Change, ChangeKind, Changes, have_same_owners};
 use crate::{Result, io_error};
 
@@ -130,11 +131,6 @@ fn found_to_change(
         tree.entry(path).map_err(io_error("examine", path))?;
     }
     found_at(tree, path)
-}
-
-/// True if an error says that an entry or its directory does not exist.
-pub(super) fn is_absence(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Returns the steps that make the changes: files with several names; new names in append-only

@@ -8,9 +8,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::commit_steps::is_absence;
 use super::held_trees::HeldTrees;
 use crate::held_tree::HeldEntry;
+use crate::recorded_origins::is_absence;
 
 /// Directory of kept entries in that of the try.
 pub(super) const REPLACED: &str = "replaced";

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use runahead_abi::overlay::{Origin, ReadKind, ReadRecord, UPPER, names_hash};
 
-use super::commit_steps::{JournalPath, Step, found_at, is_absence};
+use super::commit_steps::{JournalPath, Step, found_at};
 use super::fresh_origins::{self, ChangedFiles, origin};
 use super::held_trees::HeldTrees;
 use super::kept_entries::REPLACED;
@@ -23,7 +23,7 @@ use super::{step_reversal, stopping_points};
 use crate::chosen_changes::upper_path;
 use crate::chosen_paths::ChosenPaths;
 use crate::entry_metadata::modified_at;
-use crate::recorded_origins::{Origins, current_metadata};
+use crate::recorded_origins::{Origins, current_metadata, is_absence};
 use crate::recorded_reads::{self, read_again};
 use crate::store::Try;
 use crate::try_changes::Changes;

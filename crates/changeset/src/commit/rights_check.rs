@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::commit_steps::{Step, Way, found_at, is_absence};
+use super::commit_steps::{Step, Way, found_at};
 use super::file_rights::{
     why_not_changeable, why_not_creatable, why_not_removable, why_not_writable,
 };
 use super::held_trees::HeldTrees;
+use crate::recorded_origins::is_absence;
 use crate::{Error, Result, io_error};
 
 /// Most names that the message names.

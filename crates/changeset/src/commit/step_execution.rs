@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::commit_steps::{JournalPath, Step, Way, found_at, is_absence};
+use super::commit_steps::{JournalPath, Step, Way, found_at};
 use super::entry_state::EntryState;
 use super::held_trees::HeldTrees;
 use super::kept_entries::{
@@ -19,6 +19,7 @@ use super::stopping_points;
 use crate::copied_entry::{CopiedFiles, copy_whole};
 use crate::entry_metadata::{KeptMetadata, copy_metadata, modified_at};
 use crate::held_tree::HeldEntry;
+use crate::recorded_origins::is_absence;
 use crate::{Error, Result, install, io_error, linked_names};
 
 /// Commit that is carried out or taken back.

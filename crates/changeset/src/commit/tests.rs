@@ -339,3 +339,20 @@ fn a_directory_that_another_process_removed_is_a_conflict() {
     };
     assert!(conflicts.iter().any(|change| change.path == scene.real("keep")), "{conflicts:?}");
 }
+
+#[test]
+fn a_removal_whose_directory_is_away_is_a_conflict() {
+    let scene = Scene::new();
+    fs::create_dir(scene.real("away")).expect("made");
+    fs::write(scene.real("away/removed"), "x").expect("written");
+    scene.gone("away/removed");
+    fs::rename(scene.real("away"), scene.real("elsewhere")).expect("renamed");
+    let CommitOutcome::Conflicts(conflicts) = commit(&scene.tried, false).expect("tried") else {
+        panic!("the removal was left out");
+    };
+    let paths: Vec<_> = conflicts.iter().map(|change| change.path.clone()).collect();
+    assert_eq!(paths, [scene.real("away/removed")]);
+    fs::rename(scene.real("elsewhere"), scene.real("away")).expect("renamed");
+    assert!(matches!(commit(&scene.tried, false), Ok(CommitOutcome::Done(_))));
+    assert!(!scene.real("away/removed").exists());
+}
