@@ -179,8 +179,8 @@ impl Changes {
         self.all.is_empty()
     }
 
-    /// True if a commit sets the times of directories, even where there are no changes: what was made
-    /// in them was removed again.
+    /// True if a commit sets times of directories. It does also without changes, where entries were
+    /// made and removed again.
     pub fn sets_times(&self) -> bool {
         !self.times.is_empty()
     }
